@@ -32,12 +32,15 @@ const USAGE: &str = "bench BOOTSTRAP PID [options]
   --warm N         produce and fetch N records of 100 B before counting (0)
   --scale X        records per case, as a factor (1.0 = 5 M of 100 B; 1.2 M produced, 3 M fetched of 1 KB)
   --max-seconds S  a case stops sending or reading after S seconds and counts what it did (10)
-  --topic NAME     use this existing topic instead of making one per case (only cases with its partition count)
+  --topic NAME     use this existing topic instead of making one per case (only
+                   throughput cases with its partition count)
   --rate N         records per second of the e2e cases (10000)
-  --e2e-seconds S  how long an e2e case counts, after 3 s of warm-up (10)
+  --e2e-seconds S  how long an e2e case counts (10)
+  --e2e-warm S     how long it runs before that (8; a JVM compiles its small-request path only now)
   --no-header      leave out the header line";
 
-const COLUMNS: &str = "case\trecords_s\tMB_s\tcpu_s_per_M\tpeak_rss_MB\tclient_cpu_s_per_M\tother_cores\tp50_us\tp99_us\tp999_us";
+const COLUMNS: &str =
+    "case\trecords_s\tMB_s\tcpu_s_per_M\tpeak_rss_MB\tclient_cpu_s_per_M\tother_cores\tp50_us\tp99_us\tp999_us";
 const IDLE_TOPICS: usize = 100;
 const IDLE_PARTITIONS: i32 = 10;
 /// Consecutive records for one topic partition; long enough that switching costs the client nothing.
@@ -67,6 +70,7 @@ struct Args {
     topic: Option<String>,
     rate: u64,
     e2e: Duration,
+    e2e_warm: Duration,
     header: bool,
     list: bool,
 }
@@ -83,6 +87,7 @@ impl Args {
             topic: None,
             rate: 10_000,
             e2e: Duration::from_secs(10),
+            e2e_warm: Duration::from_secs(8),
             header: true,
             list: false,
         };
@@ -99,6 +104,7 @@ impl Args {
                 "--topic" => args.topic = Some(value()?),
                 "--rate" => args.rate = value()?.parse()?,
                 "--e2e-seconds" => args.e2e = Duration::from_secs_f64(value()?.parse()?),
+                "--e2e-warm" => args.e2e_warm = Duration::from_secs_f64(value()?.parse()?),
                 "--no-header" => args.header = false,
                 other if other.starts_with('-') => return Err(format!("unknown option {other}\n{USAGE}").into()),
                 _ => plain.push(word),
@@ -154,7 +160,8 @@ impl Case {
 
 /// In the order they run: idle first (before anything filled the server's memory), a fetch after its produce.
 fn all_cases() -> Vec<Case> {
-    let mut cases = vec![Case { kind: Kind::Idle, size: 0, partitions: IDLE_TOPICS as i32 * IDLE_PARTITIONS, acks: "1" }];
+    let mut cases =
+        vec![Case { kind: Kind::Idle, size: 0, partitions: IDLE_TOPICS as i32 * IDLE_PARTITIONS, acks: "1" }];
     for size in [100, 1024] {
         for partitions in [1, 6] {
             for acks in ["1", "all"] {
@@ -229,6 +236,9 @@ impl Bench {
                 self.throughput(case, case.records(self.args.scale), produce, fetch)?;
             }
         }
+        if self.args.topic.is_some() {
+            return Ok(());
+        }
         chosen(Kind::EndToEnd).try_for_each(|case| self.end_to_end(case))
     }
 
@@ -256,11 +266,12 @@ impl Bench {
         self.drop_topics(&[&topic])
     }
 
-    fn producer(&self, acks: &str, linger: &str) -> Result<BaseProducer<Deliveries>> {
+    fn producer(&self, acks: &str, linger: &str, in_flight: &str) -> Result<BaseProducer<Deliveries>> {
         Ok(ClientConfig::new()
             .set("bootstrap.servers", &self.args.bootstrap)
             .set("acks", acks)
             .set("linger.ms", linger)
+            .set("max.in.flight.requests.per.connection", in_flight)
             .set("compression.type", "none")
             .set("batch.size", "1000000")
             .set("batch.num.messages", "1000000")
@@ -274,7 +285,7 @@ impl Bench {
     /// Sends as fast as librdkafka takes records, until `records` are sent or the time is up, and waits for the
     /// last acknowledgement. Returns what was sent and how long all of it took.
     fn produce(&self, topic: &str, case: &Case, records: u64) -> Result<(u64, Duration)> {
-        let producer = self.producer(case.acks, "5")?;
+        let producer = self.producer(case.acks, "5", "1000000")?;
         producer.client().fetch_metadata(Some(topic), Duration::from_secs(10))?;
         let payload = payload(case.size);
         let failed = Arc::clone(&producer.context().failed);
@@ -350,36 +361,52 @@ impl Bench {
     /// A producer thread sends at a fixed rate whatever the server does, a consumer thread compares the time in each
     /// payload with its own clock. The producer's `send` never waits, so a slow server cannot hide latency.
     fn end_to_end(&self, case: &Case) -> Result<()> {
-        let Some(topic) = self.topic(&case.name(), case.partitions)? else { return Ok(()) };
+        let Some(topic) = self.topic(&case.name(), case.partitions)? else {
+            return Ok(());
+        };
         let consumer = self.consumer(&topic)?;
-        let producer = self.producer(case.acks, "0")?;
+        // No linger, and as many requests in flight as Java's producer allows: a server that answers at once gets
+        // records one by one, a slower one gets them in batches instead of a queue that only grows.
+        let producer = self.producer(case.acks, "0", "5")?;
         producer.client().fetch_metadata(Some(&topic), Duration::from_secs(10))?;
         consumer.assign(&from_start(&topic, case.partitions)?)?;
-        let warm_up = Duration::from_secs(3);
+        let warm_up = self.args.e2e_warm;
         let clock = Instant::now();
         let stop = AtomicBool::new(false);
-        let (sent, latencies) = thread::scope(|scope| -> Result<_> {
+        let (counted, latencies) = thread::scope(|scope| {
             let receiver = scope.spawn(|| latencies(&consumer, clock, &stop));
-            paced(&producer, &topic, case.size, self.args.rate, clock, warm_up)?;
-            let before = Snapshot::take(self.args.pid);
-            let sent = paced(&producer, &topic, case.size, self.args.rate, clock, warm_up + self.args.e2e);
-            let usage = before.and_then(|before| before.until_now(self.args.pid));
-            let flushed = producer.flush(Duration::from_secs(30));
+            let counted = self.send_paced(&producer, &topic, case.size, clock, warm_up);
             thread::sleep(Duration::from_millis(500));
             stop.store(true, Ordering::Relaxed);
-            let latencies = receiver.join().map_err(|_| "the consumer thread panicked")??;
-            flushed?;
-            Ok(((sent?, usage?), latencies))
-        })?;
-        let (sent, usage) = sent;
-        let mut counted: Vec<u32> =
+            (counted, receiver.join())
+        });
+        let (sent, usage) = counted?;
+        let latencies = latencies.map_err(|_| "the consumer thread panicked")??;
+        let mut times: Vec<u32> =
             latencies.iter().filter(|(at, _)| *at >= warm_up).map(|(_, latency)| *latency).collect();
-        counted.sort_unstable();
-        if (counted.len() as u64) < sent {
-            return Err(format!("{}: {} of {sent} records came back", case.name(), counted.len()).into());
+        times.sort_unstable();
+        if (times.len() as u64) < sent {
+            return Err(format!("{}: {} of {sent} records came back", case.name(), times.len()).into());
         }
-        print_row(&case.name(), sent, case.size, self.args.e2e, &usage, Some(&counted));
+        print_row(&case.name(), sent, case.size, self.args.e2e, &usage, Some(&times));
         self.drop_topics(&[&topic])
+    }
+
+    /// The warm-up and the counted part of an end-to-end case, as seen by the producer.
+    fn send_paced(
+        &self,
+        producer: &BaseProducer<Deliveries>,
+        topic: &str,
+        size: usize,
+        clock: Instant,
+        warm_up: Duration,
+    ) -> Result<(u64, Usage)> {
+        paced(producer, topic, size, self.args.rate, clock, warm_up)?;
+        let before = Snapshot::take(self.args.pid)?;
+        let sent = paced(producer, topic, size, self.args.rate, clock, warm_up + self.args.e2e)?;
+        let usage = before.until_now(self.args.pid)?;
+        producer.flush(Duration::from_secs(30))?;
+        Ok((sent, usage))
     }
 
     /// The server's resident memory with 1,000 topic partitions that nobody uses.
@@ -390,7 +417,8 @@ impl Bench {
         let before = Snapshot::take(self.args.pid)?;
         thread::sleep(Duration::from_secs(5));
         let usage = before.until_now(self.args.pid)?;
-        let rss = self.args.pid.map_or(Ok("-".to_owned()), |pid| status_mb(pid, "VmRSS").map(|mb| format!("{mb:.1}")))?;
+        let rss =
+            self.args.pid.map_or(Ok("-".to_owned()), |pid| status_mb(pid, "VmRSS").map(|mb| format!("{mb:.1}")))?;
         println!("idle-1000\t-\t-\t-\t{rss}\t-\t{:.2}\t-\t-\t-", usage.other_cores);
         self.drop_topics(&names)
     }
@@ -587,7 +615,8 @@ fn process_cpu(pid: &str) -> Result<f64> {
 fn machine_cpu() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().ok_or("empty stat")?;
-    let ticks = line.split_whitespace().skip(1).take(8).map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
+    let ticks =
+        line.split_whitespace().skip(1).take(8).map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
     // user nice system idle iowait irq softirq steal
     Ok(ticks.iter().enumerate().filter(|(i, _)| *i != 3 && *i != 4).map(|(_, ticks)| ticks).sum::<f64>() / TICKS)
 }

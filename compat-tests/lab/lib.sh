@@ -27,9 +27,9 @@ finish() { echo "$passed passed, $failed failed, $skipped skipped"; [ "$failed" 
 
 # program SECONDS COMMAND... : a program that prints its own "ok", "not ok" and "skip" lines
 program() {
-  local secs=$1 rc line n; shift
-  timeout -k 5 "$secs" "$@" > >(tee "$tmp/program.out" | grep --line-buffered -E '^(ok|not ok|skip|#) ') 2> "$tmp/program.err"
-  rc=$?; wait $! 2>/dev/null
+  local secs=$1 rc n; shift
+  timeout -k 5 "$secs" "$@" 2> "$tmp/program.err" < /dev/null | tee "$tmp/program.out" | grep --line-buffered -E '^(ok|not ok|skip|#) '
+  rc=${PIPESTATUS[0]}
   n=$(grep -c '^ok ' "$tmp/program.out"); passed=$((passed + n))
   n=$(grep -c '^not ok ' "$tmp/program.out"); failed=$((failed + n))
   skipped=$((skipped + $(grep -c '^skip ' "$tmp/program.out")))

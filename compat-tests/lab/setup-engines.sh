@@ -21,9 +21,9 @@ usage() { sed -n '2,5p' "$0" | sed 's/^# //'; exit 2; }
 say() { printf 'setup-engines: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
 
-stamp() { printf '%s/.stamps/%s' "$LAB" "$1"; }
+stamp() { printf '%s/stamps/%s' "$LAB" "$1"; }
 done_already() { [ -f "$(stamp "$1")" ]; }
-mark() { mkdir -p "$LAB/.stamps"; date -u +%FT%TZ > "$(stamp "$1")"; }
+mark() { mkdir -p "$LAB/stamps"; date -u +%FT%TZ > "$(stamp "$1")"; }
 
 # need COMMAND PACKAGE: the command, from Debian when we are root
 need() {
@@ -43,8 +43,8 @@ apt_install() {
   if [ "$(id -u)" != 0 ]; then say "not root, going on without: ${missing[*]}"; return 0; fi
   say "apt-get install ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get install -y -q --no-install-recommends "${missing[@]}" > "$LAB/apt.log" 2>&1 ||
-    { apt-get update -q >> "$LAB/apt.log" 2>&1 && apt-get install -y -q --no-install-recommends "${missing[@]}" >> "$LAB/apt.log" 2>&1; } ||
+  apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "${missing[@]}" > "$LAB/apt.log" 2>&1 ||
+    { apt-get update -q >> "$LAB/apt.log" 2>&1 && apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "${missing[@]}" >> "$LAB/apt.log" 2>&1; } ||
     say "apt-get failed, see $LAB/apt.log; going on"
 }
 
@@ -64,7 +64,8 @@ jars() {
   } > "$w/pom.xml"
   rm -rf "$out"
   local only=(); [ "$transitive" = yes ] || only=(-DexcludeTransitive=true)
-  mvn -B -q -f "$w/pom.xml" dependency:copy-dependencies -DincludeScope=runtime "${only[@]}" -DoutputDirectory="$out"
+  mvn -B -q -f "$w/pom.xml" dependency:copy-dependencies -DincludeScope=runtime "${only[@]}" -DoutputDirectory="$out" \
+    > "$LAB/mvn.log" 2>&1 || die "mvn failed: $(tail -5 "$LAB/mvn.log")"
   rm -rf "$w"
 }
 
@@ -109,7 +110,7 @@ librdkafka() {
   (
     cd "$d/src"
     find . -name '*.sh' -o -name configure -o -name '*.py' | xargs chmod +x
-    ./configure --disable-gssapi --enable-static > ../build.log 2>&1
+    ./configure --disable-gssapi > ../build.log 2>&1
     make -j"${SETUP_JOBS:-2}" libs >> ../build.log 2>&1
     make -C tests -j"${SETUP_JOBS:-2}" build >> ../build.log 2>&1
   ) || die "librdkafka: build failed, see $d/build.log"
@@ -137,10 +138,12 @@ spark() {
 }
 
 [ $# -gt 0 ] || set -- golden librdkafka flink spark
-mkdir -p "$LAB"
+mkdir -p "$LAB/stamps"
 for part in "$@"; do
   case $part in golden | librdkafka | flink | spark) ;; *) usage ;; esac
 done
-# one at a time on one lab folder
-exec 9> "$LAB/.lock"; if command -v flock > /dev/null; then flock 9; fi
-for part in "$@"; do "$part"; done
+for part in "$@"; do
+  exec 9> "$LAB/stamps/$part.lock" # two runs at once: the second waits, and then finds the stamp
+  if command -v flock > /dev/null; then flock 9; fi
+  "$part"
+done

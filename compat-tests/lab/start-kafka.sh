@@ -36,6 +36,7 @@ if [ ! -f "$dir/data/meta.properties" ]; then
   id=$(java $log -cp "$cp" kafka.tools.StorageTool random-uuid)
   java $log -cp "$cp" kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" > "$dir/format.log" 2>&1
 fi
+rm -f "$dir/server.log"
 # the flags of Apache Kafka's own start script
 nohup java -Xmx"$heap" -Xms"$heap" -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \
   -XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true $log -Dlab.log="${KAFKA_LOG:-info}" \
@@ -45,7 +46,7 @@ echo "$pid" > "$dir/pid"
 for _ in $(seq 1 240); do
   kill -0 "$pid" 2>/dev/null || { tail -20 "$dir/server.log" >&2; echo "the broker died" >&2; exit 1; }
   # it serves once a client may connect and the log (at info) says it has started
-  if grep -q 'Kafka Server started' "$dir/server.log" || { [ "${KAFKA_LOG:-info}" != info ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }; then
+  if grep -qs 'Kafka Server started' "$dir/server.log" || { [ "${KAFKA_LOG:-info}" != info ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }; then
     echo "$pid"; exit 0
   fi
   sleep 0.25

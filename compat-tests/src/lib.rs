@@ -1,1 +1,1 @@
-//! tbd
+//! Foreign clients against a running server.

@@ -1,1 +1,27 @@
-//! tbd
+//! The tablet engine: a segmented log per bucket, a catalog, and the threads that append, sync and
+//! read. It knows tables, buckets and batches; it knows no API key, no socket and no error code of a
+//! protocol. Front ends talk to [`Backend`].
+
+pub mod backend;
+pub mod catalog;
+pub mod clock;
+pub mod config;
+mod directory;
+mod embedded;
+pub mod error;
+mod flusher;
+pub mod io;
+pub mod kv;
+pub mod log;
+mod pool;
+mod shard;
+pub mod tablet;
+pub mod types;
+
+pub use backend::{Acks, Backend, PendingAppend, Read};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use config::{AcksAll, EngineConfig, LogOptions, TimestampType, Visibility};
+pub use embedded::{Embedded, EngineStats, FORMAT_VERSION};
+pub use error::{Error, ErrorKind, Result};
+pub use io::{Disk, RealDisk};
+pub use types::{BucketId, TableId};

@@ -41,7 +41,7 @@ tools_part() {
   tool topic-altered $tools.TopicCommand --describe --topic "$T"; expect topic-altered "PartitionCount: 4"
 
   # produce and consume
-  seq -f 'k%g:v%g' 1 100 > "$tmp/in.txt"
+  seq 1 100 | sed 's/.*/k&:v&/' > "$tmp/in.txt"
   before=$(($(date +%s%3N) - 1000))
   in="$tmp/in.txt" tool console-producer $tools.ConsoleProducer --topic "$T" --reader-property parse.key=true --reader-property key.separator=:
   equals console-producer "$?:$(cat "$tmp/console-producer.err")" "0:"

@@ -1,0 +1,126 @@
+//! The seam between the front ends and the storage: tables, buckets, batches, keys. It names no
+//! protocol; the embedded engine and, later, an existing Fluss cluster implement it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::catalog::{TableInfo, View};
+use crate::config::LogOptions;
+use crate::error::Result;
+use crate::kv::Change;
+use crate::tablet::{Appended, Offsets, RawBatch, WatchGuard};
+use crate::types::{BucketId, TableId};
+
+/// A boxed future, so that the trait can be an object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What an append waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// The page cache.
+    Leader,
+    /// The disk, unless the table says otherwise.
+    All,
+}
+
+/// An append whose place in its bucket is fixed and whose outcome is to come.
+pub type PendingAppend = BoxFuture<'static, Result<Appended>>;
+
+/// Keys and values, in key order.
+pub type KeyValues = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a read returned.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// Whole batches from the one that holds the offset on; empty at the end.
+    pub batches: Bytes,
+    /// Where the log stood before the read.
+    pub offsets: Offsets,
+}
+
+/// Storage of tables, embedded or elsewhere.
+pub trait Backend: Send + Sync + 'static {
+    /// All tables as of now.
+    fn tables(&self) -> Arc<View>;
+
+    /// The random id of this store.
+    fn cluster_id(&self) -> String;
+
+    /// Creates a raw table.
+    fn create_table(
+        &self,
+        name: String,
+        buckets: u32,
+        options: BTreeMap<String, String>,
+    ) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
+
+    /// Drops a table and frees its space.
+    fn drop_table(&self, id: TableId) -> BoxFuture<'_, Result<()>>;
+
+    /// Raises the number of buckets.
+    fn add_buckets(&self, id: TableId, total: u32) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
+
+    /// Replaces a table's options.
+    fn set_options(&self, id: TableId, options: BTreeMap<String, String>) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
+
+    /// The settings of a bucket's log.
+    ///
+    /// # Errors
+    /// `TableNotFound` and `BucketNotFound`.
+    fn log_options(&self, bucket: BucketId) -> Result<Arc<LogOptions>>;
+
+    /// The settings that tables get where they set none.
+    fn default_log_options(&self) -> LogOptions;
+
+    /// Queues an append: once this is ready its place among the bucket's appends is fixed, and the
+    /// inner future brings its outcome.
+    fn append(&self, bucket: BucketId, batch: RawBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
+
+    /// Reads what is visible from `offset` on, at most `max_bytes` but always one batch.
+    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Read>>;
+
+    /// Where a bucket's log stands.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `BucketNotFound`, or why the bucket is offline.
+    fn offsets(&self, bucket: BucketId) -> Result<Offsets>;
+
+    /// Bytes that a read from `offset` could return, roughly.
+    fn available_bytes(&self, bucket: BucketId, offset: i64) -> u64;
+
+    /// Tells `watcher` when a bucket's high watermark moves, until the guard is dropped; a bucket
+    /// that is gone has no guard.
+    fn watch(&self, bucket: BucketId, watcher: &Arc<Notify>) -> Option<WatchGuard>;
+
+    /// The first record at or after `timestamp` ms: (offset, timestamp).
+    fn offset_for_time(&self, bucket: BucketId, timestamp: i64) -> BoxFuture<'_, Result<Option<(i64, i64)>>>;
+
+    /// The first record with the largest timestamp: (offset, timestamp).
+    fn max_timestamp(&self, bucket: BucketId) -> BoxFuture<'_, Result<Option<(i64, i64)>>>;
+
+    /// The epoch that a record was written in.
+    fn epoch_of(&self, bucket: BucketId, offset: i64) -> i32;
+
+    /// Where the log of an epoch ends: (largest known epoch not above it, end offset).
+    ///
+    /// # Errors
+    /// `TableNotFound` and `BucketNotFound`.
+    fn epoch_end(&self, bucket: BucketId, epoch: i32) -> Result<(i32, i64)>;
+
+    /// Gives up records below `before` (`None`: the high watermark); returns the new log start.
+    fn delete_records(&self, bucket: BucketId, before: Option<i64>) -> BoxFuture<'_, Result<i64>>;
+
+    /// A producer id that no producer ever had.
+    fn next_producer_id(&self) -> BoxFuture<'_, Result<i64>>;
+
+    /// Applies changes to the coordinators' state, all or none, durably.
+    fn write_state(&self, changes: Vec<Change>) -> BoxFuture<'_, Result<()>>;
+
+    /// Reads the coordinators' state under a key prefix.
+    fn scan_state(&self, prefix: Vec<u8>) -> BoxFuture<'_, Result<KeyValues>>;
+}

@@ -1,0 +1,327 @@
+//! The catalog: which tables there are, under which names, with which options.
+//!
+//! Durable in `meta/` (docs/storage-format.md §6), mirrored in memory as an immutable view that
+//! readers share. A unique index maps each topic name to one table.
+
+pub mod options;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::kv::{Change, KvStore, open_value, seal_value};
+use crate::types::TableId;
+
+/// A table as the catalog stores it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableInfo {
+    /// Its id, never reused.
+    pub id: u64,
+    /// A random id that clients use for the same purpose.
+    pub uuid: uuid::Uuid,
+    /// Its database.
+    pub database: String,
+    /// Its name in the database.
+    pub name: String,
+    /// `raw` so far.
+    pub kind: TableKind,
+    /// Buckets, numbered from 0.
+    pub buckets: u32,
+    /// Options as set, checked against [`options::RAW_OPTIONS`].
+    pub options: BTreeMap<String, String>,
+    /// When it was created, ms.
+    pub created_ms: i64,
+    /// Unclean starts of the server before its creation: leader epochs count from here.
+    pub epoch_base: u64,
+}
+
+/// What a table holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// Kafka record batches as they came.
+    Raw,
+}
+
+impl TableInfo {
+    /// The id as the engine uses it.
+    #[must_use]
+    pub fn table_id(&self) -> TableId {
+        TableId(self.id)
+    }
+}
+
+/// The database of tables whose topic name has no database part.
+pub const DEFAULT_DATABASE: &str = "default";
+
+/// An immutable view of all tables.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    by_name: BTreeMap<String, Arc<TableInfo>>,
+    by_uuid: HashMap<uuid::Uuid, Arc<TableInfo>>,
+    by_id: HashMap<TableId, Arc<TableInfo>>,
+}
+
+impl View {
+    /// The table that owns a topic name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<&Arc<TableInfo>> {
+        self.by_name.get(name)
+    }
+
+    /// The table with a random id.
+    #[must_use]
+    pub fn by_uuid(&self, uuid: &uuid::Uuid) -> Option<&Arc<TableInfo>> {
+        self.by_uuid.get(uuid)
+    }
+
+    /// The table with an id.
+    #[must_use]
+    pub fn by_id(&self, id: TableId) -> Option<&Arc<TableInfo>> {
+        self.by_id.get(&id)
+    }
+
+    /// All tables by topic name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<TableInfo>> {
+        self.by_name.values()
+    }
+
+    fn insert(&mut self, info: Arc<TableInfo>) {
+        self.by_uuid.insert(info.uuid, Arc::clone(&info));
+        self.by_id.insert(info.table_id(), Arc::clone(&info));
+        self.by_name.insert(info.name.clone(), info);
+    }
+
+    fn remove(&mut self, info: &TableInfo) {
+        self.by_uuid.remove(&info.uuid);
+        self.by_id.remove(&info.table_id());
+        self.by_name.remove(&info.name);
+    }
+}
+
+/// The durable catalog.
+pub struct Catalog {
+    store: Arc<dyn KvStore>,
+    view: RwLock<Arc<View>>,
+    /// Held over each change: one at a time.
+    change: Mutex<Counters>,
+    cluster_id: String,
+}
+
+struct Counters {
+    next_table_id: u64,
+    /// Producer ids from `.0` on are free up to `.1`, which is durable.
+    producer_ids: (u64, u64),
+    unclean_starts: u64,
+}
+
+const NEXT_TABLE_ID: &[u8] = b"m/next-table-id";
+const NEXT_PRODUCER_ID: &[u8] = b"m/next-producer-id";
+const UNCLEAN_STARTS: &[u8] = b"m/unclean-starts";
+const CLUSTER_ID: &[u8] = b"m/cluster-id";
+const PRODUCER_ID_BLOCK: u64 = 1_000;
+
+fn table_key(id: u64) -> Vec<u8> {
+    [b"t/".as_slice(), &id.to_be_bytes()].concat()
+}
+
+fn name_key(name: &str) -> Vec<u8> {
+    [b"n/", name.as_bytes()].concat()
+}
+
+fn put_number(key: &[u8], value: u64) -> Change {
+    (key.to_vec(), Some(seal_value(&value.to_le_bytes())))
+}
+
+fn get_number(store: &dyn KvStore, key: &[u8]) -> Result<Option<u64>> {
+    let Some(value) = store.get(key)? else { return Ok(None) };
+    match open_value(&value)?.try_into() {
+        Ok(bytes) => Ok(Some(u64::from_le_bytes(bytes))),
+        Err(_) => Err(Error::new(ErrorKind::Corrupt, "a catalog counter is not 8 bytes")),
+    }
+}
+
+fn put_table(info: &TableInfo) -> Result<Change> {
+    let json = serde_json::to_vec(info).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+    Ok((table_key(info.id), Some(seal_value(&json))))
+}
+
+impl Catalog {
+    /// Reads the catalog; `clean` says whether the server stopped cleanly before.
+    ///
+    /// # Errors
+    /// The store's; `Corrupt` for a record that does not decode.
+    pub fn open(store: Arc<dyn KvStore>, clean: bool) -> Result<Self> {
+        let mut view = View::default();
+        for (_, value) in store.scan(b"t/")? {
+            let info: TableInfo = serde_json::from_slice(open_value(&value)?)
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("a catalog record: {error}")))?;
+            view.insert(Arc::new(info));
+        }
+        let next_table_id = get_number(&*store, NEXT_TABLE_ID)?.unwrap_or(1);
+        let next_producer_id = get_number(&*store, NEXT_PRODUCER_ID)?.unwrap_or(1);
+        let mut unclean_starts = get_number(&*store, UNCLEAN_STARTS)?.unwrap_or(0);
+        let cluster_id = match store.get(CLUSTER_ID)? {
+            Some(value) => String::from_utf8_lossy(open_value(&value)?).into_owned(),
+            None => {
+                let id: String = uuid::Uuid::new_v4().simple().to_string().chars().take(22).collect();
+                store.write(&[(CLUSTER_ID.to_vec(), Some(seal_value(id.as_bytes())))])?;
+                id
+            }
+        };
+        if !clean && !view.by_id.is_empty() {
+            unclean_starts += 1;
+            store.write(&[put_number(UNCLEAN_STARTS, unclean_starts)])?;
+        }
+        let counters = Counters { next_table_id, producer_ids: (next_producer_id, next_producer_id), unclean_starts };
+        Ok(Self { store, view: RwLock::new(Arc::new(view)), change: Mutex::new(counters), cluster_id })
+    }
+
+    /// All tables as of now.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read())
+    }
+
+    /// The random id of this data directory.
+    #[must_use]
+    pub fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// The leader epoch of a table's buckets in this run of the server.
+    #[must_use]
+    pub fn leader_epoch(&self, info: &TableInfo) -> i32 {
+        self.change.lock().unclean_starts.saturating_sub(info.epoch_base) as i32
+    }
+
+    /// Creates a raw table in the default database.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidArgument` and `Unsupported` for its options; the store's.
+    pub fn create(
+        &self,
+        name: &str,
+        buckets: u32,
+        options: BTreeMap<String, String>,
+        now_ms: i64,
+    ) -> Result<Arc<TableInfo>> {
+        options::check_all(&options)?;
+        let mut counters = self.change.lock();
+        if self.view().by_name(name).is_some() {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("Topic '{name}' already exists.")));
+        }
+        let info = Arc::new(TableInfo {
+            id: counters.next_table_id,
+            uuid: uuid::Uuid::new_v4(),
+            database: DEFAULT_DATABASE.to_owned(),
+            name: name.to_owned(),
+            kind: TableKind::Raw,
+            buckets,
+            options,
+            created_ms: now_ms,
+            epoch_base: counters.unclean_starts,
+        });
+        let owner = (name_key(name), Some(seal_value(&info.id.to_le_bytes())));
+        self.store.write(&[put_table(&info)?, owner, put_number(NEXT_TABLE_ID, info.id + 1)])?;
+        counters.next_table_id += 1;
+        self.edit(|view| view.insert(Arc::clone(&info)));
+        Ok(info)
+    }
+
+    /// Drops a table; its files are the caller's.
+    ///
+    /// # Errors
+    /// `TableNotFound`; the store's.
+    pub fn drop_table(&self, id: TableId) -> Result<Arc<TableInfo>> {
+        let _counters = self.change.lock();
+        let info = self.get(id)?;
+        self.store.write(&[(table_key(info.id), None), (name_key(&info.name), None)])?;
+        self.edit(|view| view.remove(&info));
+        Ok(info)
+    }
+
+    /// Replaces a table's record by what `change` makes of it; id and name stay.
+    ///
+    /// # Errors
+    /// `TableNotFound`; whatever `change` returns; the store's.
+    pub fn alter(&self, id: TableId, change: impl FnOnce(&mut TableInfo) -> Result<()>) -> Result<Arc<TableInfo>> {
+        let _counters = self.change.lock();
+        let mut info = self.get(id)?.as_ref().clone();
+        change(&mut info)?;
+        options::check_all(&info.options)?;
+        self.store.write(&[put_table(&info)?])?;
+        let info = Arc::new(info);
+        self.edit(|view| view.insert(Arc::clone(&info)));
+        Ok(info)
+    }
+
+    /// A producer id that no producer ever had.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn next_producer_id(&self) -> Result<i64> {
+        let mut counters = self.change.lock();
+        if counters.producer_ids.0 == counters.producer_ids.1 {
+            let end = counters.producer_ids.1 + PRODUCER_ID_BLOCK;
+            self.store.write(&[put_number(NEXT_PRODUCER_ID, end)])?;
+            counters.producer_ids.1 = end;
+        }
+        counters.producer_ids.0 += 1;
+        Ok(counters.producer_ids.0 as i64 - 1)
+    }
+
+    fn get(&self, id: TableId) -> Result<Arc<TableInfo>> {
+        let found = self.view().by_id(id).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::TableNotFound, format!("no table has id {}", id.0)))
+    }
+
+    fn edit(&self, change: impl FnOnce(&mut View)) {
+        let mut view = self.view.write();
+        let mut next = view.as_ref().clone();
+        change(&mut next);
+        *view = Arc::new(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::SimStore;
+
+    #[test]
+    fn survives_a_reopen_and_never_reuses_ids() {
+        let store = SimStore::default();
+        let open = |clean| Catalog::open(Arc::new(store.clone()), clean).expect("opens");
+        let catalog = open(false);
+        let first = catalog.create("a", 3, BTreeMap::new(), 5).expect("creates");
+        assert_eq!(catalog.create("a", 1, BTreeMap::new(), 5).expect_err("taken").kind, ErrorKind::AlreadyExists);
+        let producer = catalog.next_producer_id().expect("allocates");
+        assert_eq!(catalog.leader_epoch(&first), 0);
+        let catalog = open(false);
+        assert_eq!(catalog.view().by_name("a"), Some(&first));
+        assert_eq!(catalog.leader_epoch(&first), 1);
+        assert!(catalog.next_producer_id().expect("allocates") > producer);
+        catalog.drop_table(first.table_id()).expect("drops");
+        let second = catalog.create("a", 1, BTreeMap::new(), 6).expect("creates");
+        assert!(second.id > first.id && second.uuid != first.uuid);
+        assert_eq!(catalog.leader_epoch(&second), 0);
+        let catalog = open(true);
+        assert_eq!(catalog.leader_epoch(&second), 0);
+        assert_eq!(catalog.view().iter().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_changes_nothing() {
+        let store = SimStore::default();
+        let catalog = Catalog::open(Arc::new(store.clone()), true).expect("opens");
+        store.set_fails(true);
+        assert!(catalog.create("a", 1, BTreeMap::new(), 0).is_err());
+        assert!(catalog.view().by_name("a").is_none());
+        store.set_fails(false);
+        catalog.create("a", 1, BTreeMap::new(), 0).expect("creates");
+    }
+}

@@ -1,0 +1,5 @@
+//! The bytes of a bucket: segments and the small files beside them.
+
+pub mod checked;
+pub mod points;
+pub mod segment;

@@ -1,0 +1,270 @@
+//! Appending: judge, place, write to the page cache.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use sluice_protocol::DecodeError;
+use sluice_protocol::batch::{self, BatchHeader, HEADER_LEN};
+use sluice_protocol::records;
+
+use super::producers::Verdict;
+use super::{Tablet, Writer};
+use crate::config::{LogOptions, TimestampType, Visibility};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::segment::{Segment, SegmentState, Tail};
+
+/// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
+const STATE_INTERVAL_BYTES: u64 = 32 << 20;
+/// Largest payload that recompression may decode to.
+const RECOMPRESS_MAX: usize = 256 << 20;
+
+/// A Kafka record batch that passed every check which needs no log.
+#[derive(Debug, Clone)]
+pub struct RawBatch {
+    /// The whole batch and nothing else.
+    pub bytes: Bytes,
+    /// Its header.
+    pub header: BatchHeader,
+}
+
+/// Where a batch went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of its first record.
+    pub base_offset: i64,
+    /// One past its last record.
+    pub end_offset: i64,
+    /// The server's time, where the table stamps records with it, or what the original got.
+    pub append_time_ms: Option<i64>,
+    /// First offset that may be read.
+    pub log_start: i64,
+}
+
+/// Why a batch was refused: an error, and the record it is about.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// The error.
+    pub error: Error,
+    /// The record's place in its batch and what is wrong with it.
+    pub record: Option<(usize, String)>,
+    /// The decoder's finding, where the bytes themselves are wrong.
+    pub cause: Option<DecodeError>,
+    /// Whether a record's timestamp is out of bounds.
+    pub timestamp: bool,
+}
+
+impl From<DecodeError> for Refusal {
+    fn from(cause: DecodeError) -> Self {
+        let kind = match cause {
+            DecodeError::BadCrc { .. } | DecodeError::UnknownMagic { .. } | DecodeError::BatchTooSmall { .. } => {
+                ErrorKind::CorruptInput
+            }
+            _ => ErrorKind::InvalidArgument,
+        };
+        Self { error: Error::new(kind, cause.to_string()), record: None, cause: Some(cause), timestamp: false }
+    }
+}
+
+/// Checks a produced batch against the settings of its table, and rewrites what they ask for.
+///
+/// Records of an uncompressed batch are stepped over (KIP-32 timestamp bounds, counts); compressed
+/// ones are taken by their header.
+///
+/// # Errors
+/// A [`Refusal`] that names what is wrong.
+pub fn prepare(bytes: &Bytes, options: &LogOptions, now_ms: i64) -> std::result::Result<RawBatch, Refusal> {
+    let (header, len) = batch::validate_produced(bytes)?;
+    let mut raw = RawBatch { bytes: bytes.slice(..len), header };
+    if header.codec() > 4 {
+        return Err(DecodeError::UnknownCodec { codec: header.codec() }.into());
+    }
+    let too_large = |len: usize| {
+        let message = format!("a batch of {len} bytes is larger than max.message.bytes ({})", options.max_message_bytes);
+        Refusal { error: Error::new(ErrorKind::TooLarge, message), record: None, cause: None, timestamp: false }
+    };
+    if len > options.max_message_bytes {
+        return Err(too_large(len));
+    }
+    let create_time = options.timestamp_type == TimestampType::CreateTime;
+    let bounds = if create_time {
+        let earliest = now_ms.saturating_sub(options.timestamp_before_max_ms);
+        (earliest, now_ms.saturating_add(options.timestamp_after_max_ms))
+    } else {
+        (i64::MIN, i64::MAX)
+    };
+    let mut max_timestamp = header.max_timestamp;
+    if header.codec() == 0 {
+        let scan = records::scan(&header, raw.bytes.get(HEADER_LEN..).unwrap_or_default(), bounds)?;
+        max_timestamp = scan.max_timestamp;
+        if let Some((index, timestamp)) = scan.first_out_of_bounds {
+            return Err(timestamp_refusal(index, timestamp, bounds));
+        }
+    } else if max_timestamp != -1 && (max_timestamp < bounds.0 || max_timestamp > bounds.1) {
+        return Err(timestamp_refusal(0, max_timestamp, bounds));
+    }
+    if let Some(codec) = options.codec.filter(|codec| *codec != header.codec()) {
+        let payload = raw.bytes.get(HEADER_LEN..).unwrap_or_default();
+        let plain = records::decompress(header.codec(), payload, RECOMPRESS_MAX)?;
+        raw.bytes = batch::with_payload(&raw.bytes, codec, &records::compress(codec, &plain)?).into();
+        if raw.bytes.len() > options.max_message_bytes {
+            return Err(too_large(raw.bytes.len()));
+        }
+    }
+    if create_time && (max_timestamp != header.max_timestamp || header.is_log_append_time()) {
+        let mut owned = raw.bytes.to_vec();
+        batch::set_max_timestamp(&mut owned, max_timestamp, false);
+        raw.bytes = owned.into();
+    }
+    raw.header = BatchHeader::read(&raw.bytes).unwrap_or(header);
+    Ok(raw)
+}
+
+fn timestamp_refusal(index: usize, timestamp: i64, bounds: (i64, i64)) -> Refusal {
+    let message = format!(
+        "Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within [{}, {}]",
+        bounds.0, bounds.1
+    );
+    let error = Error::new(ErrorKind::InvalidArgument, message.clone());
+    Refusal { error, record: Some((index, message)), cause: None, timestamp: true }
+}
+
+impl Tablet {
+    /// Appends one batch to the page cache; it is durable only after a sync.
+    ///
+    /// # Errors
+    /// The producers' verdict, a full or failing disk (nothing is appended then), or the reason why
+    /// the bucket is offline.
+    pub fn append(&self, raw: &RawBatch) -> Result<Appended> {
+        self.check_online()?;
+        let now_ms = self.around.clock.now_ms();
+        let options = self.options();
+        let mut writer = self.writer.lock();
+        let stamped = options.timestamp_type == TimestampType::LogAppendTime;
+        if raw.header.producer_id >= 0
+            && let Verdict::Duplicate(seen) = writer.producers.judge(&raw.header)?
+        {
+            return Ok(Appended {
+                base_offset: seen.base_offset,
+                end_offset: seen.base_offset + i64::from(raw.header.last_offset_delta) + 1,
+                append_time_ms: Some(seen.max_timestamp),
+                log_start: self.log_start.load(Ordering::Acquire),
+            });
+        }
+        let base_offset = self.end.load(Ordering::Acquire);
+        let mut header = BatchHeader { base_offset, leader_epoch: self.epoch.0, ..raw.header };
+        if stamped {
+            header.max_timestamp = now_ms;
+        }
+        let segment = self.active_segment(&mut writer, &options, raw.bytes.len() as u64, now_ms)?;
+        self.write(&segment, raw, &header, stamped)?;
+        writer.producers.note(&header, base_offset, now_ms);
+        self.note_epoch(&segment, base_offset);
+        let end_offset = header.last_offset() + 1;
+        self.end.store(end_offset, Ordering::Release);
+        self.checkpoint_if_due(&mut writer, &segment);
+        drop(writer);
+        if options.visibility == Visibility::Appended {
+            self.notify_watchers();
+        }
+        let log_start = self.log_start.load(Ordering::Acquire);
+        Ok(Appended { base_offset, end_offset, append_time_ms: stamped.then_some(now_ms), log_start })
+    }
+
+    /// The segment that takes the next `len` bytes, a new one where the rules of rolling ask for it.
+    fn active_segment(&self, writer: &mut Writer, options: &LogOptions, len: u64, now_ms: i64) -> Result<Arc<Segment>> {
+        let active = self.segments.read().last().cloned();
+        if let Some(active) = active {
+            let tail = active.tail.read();
+            let full = tail.end_position > 0 && tail.end_position + len > options.segment_bytes;
+            let age = if tail.first_timestamp >= 0 { now_ms.saturating_sub(tail.first_timestamp) } else { 0 };
+            if !full && !(tail.end_position > 0 && age > options.segment_ms) {
+                drop(tail);
+                return Ok(active);
+            }
+        }
+        self.roll(writer)
+    }
+
+    /// Closes the active segment, if there is one, and begins the next.
+    pub(super) fn roll(&self, writer: &mut Writer) -> Result<Arc<Segment>> {
+        let base = self.end.load(Ordering::Acquire);
+        let created = self.around.disk.create_dir(&self.directory);
+        let segment = created
+            .and_then(|()| Segment::create(&*self.around.disk, &self.directory, base))
+            .map_err(|error| Error::io(format!("creating a segment of bucket {}", self.id), &error))?;
+        let mut progress = self.progress.lock();
+        progress.names_dirty = true;
+        let mut segments = self.segments.write();
+        if let Some(active) = segments.last() {
+            progress.states.push(SegmentState {
+                sealed: true,
+                base_offset: active.base_offset,
+                tail: active.tail.read().clone(),
+                producers: writer.producers.clone(),
+            });
+        }
+        let mut grown = segments.as_ref().clone();
+        grown.push(Arc::clone(&segment));
+        *segments = Arc::new(grown);
+        writer.state_position = 0;
+        Ok(segment)
+    }
+
+    fn write(&self, segment: &Segment, raw: &RawBatch, header: &BatchHeader, stamped: bool) -> Result<()> {
+        let position = segment.tail.read().end_position;
+        let mut head = [0u8; HEADER_LEN];
+        let owned;
+        let mut bytes: &[u8] = &raw.bytes;
+        if stamped {
+            let mut copy = raw.bytes.to_vec();
+            batch::set_max_timestamp(&mut copy, header.max_timestamp, true);
+            owned = copy;
+            bytes = &owned;
+        }
+        head.copy_from_slice(bytes.get(..HEADER_LEN).unwrap_or(&[0; HEADER_LEN]));
+        batch::set_position(&mut head, header.base_offset, header.leader_epoch);
+        let body = bytes.get(HEADER_LEN..).unwrap_or_default();
+        if let Err(error) = segment.file.write_at(position, &[IoSlice::new(&head), IoSlice::new(body)]) {
+            let failure = Error::io(format!("appending to bucket {}", self.id), &error);
+            // A part of the batch may be in the file; what follows must not be found behind it.
+            if let Err(error) = segment.file.set_len(position) {
+                self.take_offline(&Error::io(format!("cutting a failed append off bucket {}", self.id), &error));
+            }
+            return Err(failure);
+        }
+        let mut tail = segment.tail.write();
+        tail.note(&head, header.base_offset, header.last_offset(), bytes.len() as u64, header.max_timestamp);
+        Ok(())
+    }
+
+    fn note_epoch(&self, segment: &Segment, base_offset: i64) {
+        let mut state = self.state.lock();
+        if state.epochs.last().is_none_or(|(last, _)| *last < self.epoch.0) {
+            state.epochs.push((self.epoch.0, base_offset));
+            segment.tail.write().epochs.push((self.epoch.0, base_offset));
+            self.progress.lock().epochs_dirty = true;
+        }
+    }
+
+    fn checkpoint_if_due(&self, writer: &mut Writer, segment: &Segment) {
+        let tail = segment.tail.read();
+        if tail.end_position - writer.state_position < STATE_INTERVAL_BYTES {
+            return;
+        }
+        writer.state_position = tail.end_position;
+        let state = active_state(segment, &tail, writer);
+        drop(tail);
+        self.progress.lock().states.push(state);
+    }
+}
+
+pub(super) fn active_state(segment: &Segment, tail: &Tail, writer: &Writer) -> SegmentState {
+    SegmentState {
+        sealed: false,
+        base_offset: segment.base_offset,
+        tail: tail.clone(),
+        producers: writer.producers.clone(),
+    }
+}

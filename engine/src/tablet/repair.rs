@@ -1,0 +1,79 @@
+//! After a failed sync: the unsynced part is written to new files and synced before it serves again.
+//!
+//! The kernel reports a failed write-back once and may then call the pages clean, so a second sync of
+//! the same file proves nothing. What can still be read and whose checksums hold is copied; the log
+//! ends at the first batch whose do not.
+
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::Tablet;
+use super::recover::{self, Source};
+use crate::error::{Error, Result};
+use crate::io::Disk;
+use crate::log::segment::log_path;
+
+const COPY_CHUNK: usize = 1 << 20;
+
+impl Tablet {
+    /// Whether a sync failed and nothing has been done about it.
+    #[must_use]
+    pub fn needs_repair(&self) -> bool {
+        self.repairable.load(Ordering::Acquire)
+    }
+
+    /// Rewrites what may not be on disk and brings the bucket back online.
+    ///
+    /// # Errors
+    /// The disk's; the bucket stays offline.
+    pub fn repair(&self) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let io = |error: std::io::Error| Error::io(format!("repairing bucket {}", self.id), &error);
+        let (from, point) = {
+            let progress = self.progress.lock();
+            (progress.segment, progress.point)
+        };
+        let segments = std::sync::Arc::clone(&self.segments.read());
+        for segment in segments.iter().filter(|segment| segment.base_offset >= from) {
+            let len = segment.tail.read().end_position;
+            rewrite(&*self.around.disk, &log_path(&self.directory, segment.base_offset), len).map_err(io)?;
+        }
+        self.around.disk.sync_dir(&self.directory).map_err(io)?;
+        let loaded = recover::load(&Source {
+            disk: &*self.around.disk,
+            id: self.id,
+            directory: &self.directory,
+            quarantine: &self.around.root.join("quarantine"),
+            point,
+            clean: false,
+            now_ms: self.around.clock.now_ms(),
+        })?;
+        self.cursors.lock().clear();
+        self.adopt(&mut writer, loaded);
+        *self.offline.write() = None;
+        self.repairable.store(false, Ordering::Release);
+        tracing::warn!(bucket = %self.id, end = self.synced(), "the bucket is back online");
+        self.notify_watchers();
+        Ok(())
+    }
+}
+
+fn rewrite(disk: &dyn Disk, path: &Path, len: u64) -> std::io::Result<()> {
+    let old = disk.open(path)?;
+    let temporary = path.with_extension("log.tmp");
+    let new = disk.create(&temporary)?;
+    let mut chunk = vec![0; COPY_CHUNK];
+    let mut at = 0;
+    while at < len {
+        let want = COPY_CHUNK.min((len - at) as usize);
+        let n = old.read_at(at, chunk.get_mut(..want).unwrap_or_default())?;
+        if n == 0 {
+            break;
+        }
+        new.write_at(at, &[IoSlice::new(chunk.get(..n).unwrap_or_default())])?;
+        at += n as u64;
+    }
+    new.sync()?;
+    disk.rename(&temporary, path)
+}

@@ -1,0 +1,150 @@
+//! Syncing: what was appended becomes durable, waiters are told, state files follow.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Tablet, append};
+use crate::config::Visibility;
+use crate::error::{Error, Result};
+use crate::io::replace_file;
+use crate::log::points::RecoveryPoint;
+use crate::log::segment::{Segment, SegmentState};
+
+impl Tablet {
+    /// Whether anything appended is not yet on disk.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.synced.load(Ordering::Acquire) < self.end.load(Ordering::Acquire)
+    }
+
+    /// Makes everything appended so far durable and publishes it. One sync runs at a time per
+    /// tablet: the caller sees to that.
+    ///
+    /// # Errors
+    /// The disk's. The bucket is offline then: after a failed sync the page cache proves nothing,
+    /// so nothing is tried again on it (see `repair`).
+    pub fn sync(&self) -> Result<()> {
+        if self.offline_reason().is_some() || !self.is_dirty() {
+            return Ok(());
+        }
+        self.urgent.store(false, Ordering::Release);
+        let outcome = self.sync_files();
+        if let Err(error) = &outcome {
+            self.repairable.store(true, Ordering::Release);
+            self.take_offline(error);
+        }
+        outcome
+    }
+
+    fn sync_files(&self) -> Result<()> {
+        let io = |error: std::io::Error| Error::io(format!("syncing bucket {}", self.id), &error);
+        let (from, names_dirty, states) = {
+            let mut progress = self.progress.lock();
+            let names_dirty = std::mem::take(&mut progress.names_dirty);
+            (progress.segment, names_dirty, std::mem::take(&mut progress.states))
+        };
+        let segments = Arc::clone(&self.segments.read());
+        let Some(active) = segments.last() else { return Ok(()) };
+        let (offset, position) = {
+            let tail = active.tail.read();
+            (tail.end_offset, tail.end_position)
+        };
+        for segment in segments.iter().filter(|segment| segment.base_offset >= from) {
+            segment.file.sync().map_err(io)?;
+        }
+        if names_dirty {
+            self.around.disk.sync_dir(&self.directory).map_err(io)?;
+        }
+        self.publish(offset);
+        self.store_epochs()?;
+        self.store_states(states, &segments, active.base_offset, offset)?;
+        let mut progress = self.progress.lock();
+        progress.segment = active.base_offset;
+        progress.point = Some(RecoveryPoint { offset, segment: active.base_offset, position });
+        Ok(())
+    }
+
+    fn publish(&self, offset: i64) {
+        self.synced.store(offset, Ordering::Release);
+        let mut done = Vec::new();
+        {
+            let mut waiters = self.durable_waiters.lock();
+            let mut at = 0;
+            while at < waiters.len() {
+                if waiters.get(at).is_some_and(|(wanted, _)| *wanted <= offset) {
+                    done.push(waiters.swap_remove(at).1);
+                } else {
+                    at += 1;
+                }
+            }
+            if !waiters.is_empty() {
+                self.urgent.store(true, Ordering::Release);
+            }
+        }
+        if self.options.read().visibility == Visibility::Durable {
+            self.notify_watchers();
+        }
+        for waiter in done {
+            let _ = waiter.send(Ok(()));
+        }
+    }
+
+    fn store_epochs(&self) -> Result<()> {
+        let state = self.state.lock();
+        if std::mem::take(&mut self.progress.lock().epochs_dirty) {
+            state.store(&*self.around.disk, &self.directory)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state files whose bytes are now synced; of several for one segment only the last.
+    fn store_states(
+        &self,
+        states: Vec<SegmentState>,
+        segments: &[Arc<Segment>],
+        active: i64,
+        synced: i64,
+    ) -> Result<()> {
+        let mut later = Vec::new();
+        for (at, state) in states.iter().enumerate() {
+            let newest = !states.iter().skip(at + 1).any(|other| other.base_offset == state.base_offset);
+            let segment = segments.iter().find(|segment| segment.base_offset == state.base_offset);
+            let Some(segment) = segment.filter(|_| newest) else { continue };
+            // A segment that was rolled after this sync took its snapshot is not synced to its end yet.
+            if state.tail.end_offset > synced || state.base_offset > active {
+                later.push(state.clone());
+                continue;
+            }
+            replace_file(&*self.around.disk, &segment.state_path(), &state.encode())
+                .map_err(|error| Error::io(format!("writing a segment state of bucket {}", self.id), &error))?;
+        }
+        let mut progress = self.progress.lock();
+        later.append(&mut progress.states);
+        progress.states = later;
+        Ok(())
+    }
+
+    /// Syncs everything and writes the state of the active segment, for a clean stop.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn close(&self) -> Result<()> {
+        if let Some(error) = self.offline_reason() {
+            return Err(error);
+        }
+        self.sync()?;
+        let writer = self.writer.lock();
+        let segments = Arc::clone(&self.segments.read());
+        let Some(active) = segments.last() else { return Ok(()) };
+        // The active segment may be new and empty: its name must be durable too.
+        active.file.sync().and_then(|()| self.around.disk.sync_dir(&self.directory)).map_err(|error| {
+            Error::io(format!("closing bucket {}", self.id), &error)
+        })?;
+        let state = append::active_state(active, &active.tail.read(), &writer);
+        replace_file(&*self.around.disk, &active.state_path(), &state.encode())
+            .map_err(|error| Error::io(format!("writing a segment state of bucket {}", self.id), &error))?;
+        let pending = std::mem::take(&mut self.progress.lock().states);
+        self.store_states(pending, &segments, active.base_offset, i64::MAX)?;
+        self.store_epochs()
+    }
+}

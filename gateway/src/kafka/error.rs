@@ -1,0 +1,40 @@
+//! What the engine refuses, as Kafka error codes: the only place.
+
+use sluice_engine::{Error, ErrorKind};
+use sluice_protocol::ErrorCode;
+
+/// The Kafka error code of an engine error.
+pub(crate) fn code_of(error: &Error) -> ErrorCode {
+    match error.kind {
+        ErrorKind::TableNotFound | ErrorKind::BucketNotFound => ErrorCode::UnknownTopicOrPartition,
+        ErrorKind::AlreadyExists => ErrorCode::TopicAlreadyExists,
+        ErrorKind::OffsetOutOfRange => ErrorCode::OffsetOutOfRange,
+        ErrorKind::InvalidArgument => ErrorCode::InvalidRequest,
+        ErrorKind::TooLarge => ErrorCode::MessageTooLarge,
+        ErrorKind::CorruptInput => ErrorCode::CorruptMessage,
+        ErrorKind::OutOfOrder => ErrorCode::OutOfOrderSequenceNumber,
+        ErrorKind::FencedWriter => ErrorCode::InvalidProducerEpoch,
+        // Kafka has no "busy": this one says "not appended, try again".
+        ErrorKind::Busy => ErrorCode::NotEnoughReplicas,
+        ErrorKind::NoSpace | ErrorKind::Corrupt | ErrorKind::StorageFailed => ErrorCode::KafkaStorageError,
+        ErrorKind::Unsupported => ErrorCode::InvalidConfig,
+        ErrorKind::ShuttingDown => ErrorCode::NotLeaderOrFollower,
+        ErrorKind::Internal => ErrorCode::UnknownServerError,
+    }
+}
+
+/// The code of an error in a topic's options.
+pub(crate) fn config_code_of(error: &Error) -> ErrorCode {
+    match error.kind {
+        ErrorKind::InvalidArgument | ErrorKind::Unsupported => ErrorCode::InvalidConfig,
+        _ => code_of(error),
+    }
+}
+
+/// The code of an error in a coordinator's store: its clients look for the coordinator again.
+pub(crate) fn coordinator_code_of(error: &Error) -> ErrorCode {
+    match error.kind {
+        ErrorKind::ShuttingDown => ErrorCode::NotCoordinator,
+        _ => ErrorCode::CoordinatorNotAvailable,
+    }
+}

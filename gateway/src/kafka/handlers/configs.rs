@@ -1,0 +1,294 @@
+//! DescribeConfigs (32) v1-4 and IncrementalAlterConfigs (44) v0-1.
+//!
+//! - Topics: every option of [`RAW_OPTIONS`] with its true value, source, synonyms and type (P61).
+//! - The broker, by id or "": the server's settings under Kafka's names where it has one, read-only.
+//! - Alter: SET, DELETE, and APPEND and SUBTRACT for lists; all of a topic's changes or none.
+
+use std::collections::{BTreeMap, HashSet};
+
+use kafka_protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::{
+    ApiKey, DescribeConfigsRequest, DescribeConfigsResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+};
+use sluice_engine::catalog::options::{OptionType, RAW_OPTIONS, check_all, find};
+use sluice_engine::{AcksAll, Visibility};
+use sluice_protocol::ErrorCode;
+
+use crate::kafka::api::{Api, Context, Started};
+use crate::kafka::error::config_code_of;
+use crate::kafka::{Broker, names, text};
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+
+/// Where a value comes from, in Kafka's numbers.
+const SOURCE_TOPIC: i8 = 1;
+const SOURCE_STATIC_BROKER: i8 = 4;
+const SOURCE_DEFAULT: i8 = 5;
+
+type Fault = (ErrorCode, String);
+
+/// One shown setting.
+pub(super) struct Shown {
+    pub(super) name: &'static str,
+    pub(super) value: String,
+    pub(super) source: i8,
+    kind: i8,
+    /// (name, value, source), most specific first.
+    synonyms: Vec<(&'static str, String, i8)>,
+}
+
+fn type_number(kind: OptionType) -> i8 {
+    match kind {
+        OptionType::Bool => 1,
+        OptionType::Word(_) => 2,
+        OptionType::Int(..) => 3,
+        OptionType::Long(_) => 5,
+        OptionType::Ratio => 6,
+        OptionType::List(_) => 7,
+    }
+}
+
+/// The server's own value of an option, where its config sets one.
+fn server_value(broker: &Broker, name: &str) -> Option<String> {
+    let options = broker.backend.default_log_options();
+    match name {
+        "visibility" => Some(if options.visibility == Visibility::Durable { "durable" } else { "appended" }.to_owned()),
+        "durability.acks-all" => Some(if options.acks_all == AcksAll::Fsync { "fsync" } else { "page-cache" }.to_owned()),
+        _ => None,
+    }
+}
+
+/// All options of a topic that sets `options`.
+pub(super) fn topic_configs(broker: &Broker, options: &BTreeMap<String, String>) -> Vec<Shown> {
+    let shown = RAW_OPTIONS.iter().map(|option| {
+        let server = server_value(broker, option.name).filter(|value| value != option.default);
+        let mut synonyms = Vec::new();
+        if let Some(value) = options.get(option.name) {
+            synonyms.push((option.name, value.clone(), SOURCE_TOPIC));
+        }
+        if let Some(value) = server {
+            synonyms.push((option.server_name, value, SOURCE_STATIC_BROKER));
+        }
+        if !option.server_name.is_empty() {
+            synonyms.push((option.server_name, option.default.to_owned(), SOURCE_DEFAULT));
+        }
+        let first = synonyms.first().map(|(_, value, source)| (value.clone(), *source));
+        let (value, source) = first.unwrap_or_else(|| (option.default.to_owned(), SOURCE_DEFAULT));
+        Shown { name: option.name, value, source, kind: type_number(option.kind), synonyms }
+    });
+    shown.collect()
+}
+
+fn broker_configs(broker: &Broker) -> Vec<Shown> {
+    let config = &broker.config;
+    let fixed: [(&'static str, String, i8); 10] = [
+        ("auto.create.topics.enable", config.kafka_auto_create_topics.to_string(), 1),
+        ("broker.id", config.kafka_node_id.to_string(), 3),
+        ("default.replication.factor", "1".to_owned(), 3),
+        ("group.initial.rebalance.delay.ms", config.groups_initial_rebalance_delay_ms.to_string(), 3),
+        ("group.max.session.timeout.ms", config.groups_session_timeout_max_ms.to_string(), 3),
+        ("group.min.session.timeout.ms", config.groups_session_timeout_min_ms.to_string(), 3),
+        ("node.id", config.kafka_node_id.to_string(), 3),
+        ("num.partitions", config.kafka_default_partitions.to_string(), 3),
+        ("offsets.retention.minutes", config.groups_offsets_retention_minutes.to_string(), 3),
+        ("socket.request.max.bytes", config.kafka_frame_bytes_max.to_string(), 3),
+    ];
+    let fixed = fixed.into_iter().map(|(name, value, kind)| {
+        let synonyms = vec![(name, value.clone(), SOURCE_STATIC_BROKER)];
+        Shown { name, value, source: SOURCE_STATIC_BROKER, kind, synonyms }
+    });
+    let of_topics = RAW_OPTIONS.iter().filter(|option| !option.server_name.is_empty()).map(|option| {
+        let value = server_value(broker, option.name).unwrap_or_else(|| option.default.to_owned());
+        let source = if value == option.default { SOURCE_DEFAULT } else { SOURCE_STATIC_BROKER };
+        let synonyms = vec![(option.server_name, value.clone(), source)];
+        Shown { name: option.server_name, value, source, kind: type_number(option.kind), synonyms }
+    });
+    let mut all: Vec<Shown> = fixed.chain(of_topics).collect();
+    all.sort_by_key(|shown| shown.name);
+    all
+}
+
+fn check_broker(broker: &Broker, name: &str, or_empty: &str) -> Result<(), Fault> {
+    let me = broker.config.kafka_node_id;
+    match name.parse::<i32>() {
+        _ if name.is_empty() && !or_empty.is_empty() => Ok(()),
+        Ok(id) if id == me => Ok(()),
+        Ok(id) => Err((ErrorCode::InvalidRequest, format!("Unexpected broker id, expected {me}{or_empty}, but received {id}"))),
+        Err(_) => Err((ErrorCode::InvalidRequest, format!("Broker id must be an integer, but it is: {name}"))),
+    }
+}
+
+fn describe(cx: &Context, kind: i8, name: &str) -> Result<(Vec<Shown>, bool), Fault> {
+    match kind {
+        TOPIC => {
+            if let Some(fault) = names::fault(name) {
+                return Err((ErrorCode::InvalidTopicException, fault));
+            }
+            let info = cx.broker.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
+            Ok((topic_configs(&cx.broker, &info.options), false))
+        }
+        BROKER => {
+            check_broker(&cx.broker, name, " or empty string")?;
+            // "" asks for what was changed at run time for all brokers: nothing can be.
+            Ok((if name.is_empty() { Vec::new() } else { broker_configs(&cx.broker) }, true))
+        }
+        kind => Err((ErrorCode::InvalidRequest, format!("Unsupported resource type: {kind}"))),
+    }
+}
+
+pub(crate) struct DescribeConfigs;
+
+impl Api for DescribeConfigs {
+    const KEY: ApiKey = ApiKey::DescribeConfigs;
+    type Request = DescribeConfigsRequest;
+    type Response = DescribeConfigsResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let with_synonyms = request.include_synonyms;
+        let results = request.resources.into_iter().map(|resource| {
+            let result = DescribeConfigsResult::default()
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone());
+            let (shown, read_only) = match describe(cx, resource.resource_type, &resource.resource_name) {
+                Ok(shown) => shown,
+                Err((code, message)) => {
+                    return result.with_error_code(code.code()).with_error_message(Some(text(message)));
+                }
+            };
+            let keys = resource.configuration_keys.filter(|keys| !keys.is_empty());
+            let wanted = |name: &str| keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key.as_str() == name));
+            let configs = shown.into_iter().filter(|one| wanted(one.name)).map(|one| {
+                let synonyms = one.synonyms.into_iter().filter(|_| with_synonyms).map(|(name, value, source)| {
+                    DescribeConfigsSynonym::default().with_name(text(name)).with_value(Some(text(value))).with_source(source)
+                });
+                DescribeConfigsResourceResult::default()
+                    .with_name(text(one.name))
+                    .with_value(Some(text(one.value)))
+                    .with_read_only(read_only)
+                    .with_config_source(one.source)
+                    .with_config_type(one.kind)
+                    .with_synonyms(synonyms.collect())
+            });
+            result.with_error_message(Some(text(""))).with_configs(configs.collect())
+        });
+        Started::Ready(DescribeConfigsResponse::default().with_results(results.collect()))
+    }
+}
+
+pub(crate) struct IncrementalAlterConfigs;
+
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
+
+fn change(options: &mut BTreeMap<String, String>, config: &AlterableConfig) -> Result<(), Fault> {
+    let name = config.name.to_string();
+    if config.config_operation == DELETE {
+        options.remove(&name);
+        return Ok(());
+    }
+    let Some(value) = config.value.as_ref().map(|value| value.to_string()) else {
+        return Err((ErrorCode::InvalidRequest, format!("Null value not supported for : {name}")));
+    };
+    match config.config_operation {
+        SET => {
+            options.insert(name, value);
+        }
+        operation @ (APPEND | SUBTRACT) => {
+            if find(&name).is_none() {
+                return Err((ErrorCode::InvalidConfig, format!("Unknown topic config name: {name}")));
+            }
+            let option = find(&name).filter(|option| matches!(option.kind, OptionType::List(_)));
+            let Some(option) = option else {
+                let verb = if operation == APPEND { "APPEND" } else { "SUBTRACT" };
+                let message = format!("Can't {verb} to key {name} because its type is not LIST.");
+                return Err((ErrorCode::InvalidConfig, message));
+            };
+            let now = options.get(&name).map_or(option.default, String::as_str);
+            let mut words: Vec<&str> = now.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+            for word in value.split(',').map(str::trim) {
+                words.retain(|known| operation == APPEND || *known != word);
+                if operation == APPEND && !words.contains(&word) {
+                    words.push(word);
+                }
+            }
+            let joined = words.join(",");
+            options.insert(name, joined);
+        }
+        _ => return Err((ErrorCode::UnknownServerError, "Unknown config operation.".to_owned())),
+    }
+    Ok(())
+}
+
+async fn alter(cx: &Context, resource: &AlterConfigsResource, validate_only: bool) -> Result<(), Fault> {
+    match resource.resource_type {
+        TOPIC => {}
+        BROKER => {
+            check_broker(&cx.broker, &resource.resource_name, "")?;
+            let all: Vec<String> = resource.configs.iter().map(|config| config.name.to_string()).collect();
+            if all.is_empty() {
+                return Ok(());
+            }
+            let message = format!("Cannot update these configs dynamically: [{}]", all.join(", "));
+            return Err((ErrorCode::InvalidRequest, message));
+        }
+        kind => return Err((ErrorCode::InvalidRequest, format!("Unknown resource type {kind}"))),
+    }
+    let name = resource.resource_name.as_str();
+    let missing = || (ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."));
+    let mut seen = HashSet::new();
+    if resource.configs.iter().any(|config| !seen.insert(config.name.as_str())) {
+        return Err((ErrorCode::InvalidRequest, "Error due to duplicate config keys".to_owned()));
+    }
+    let info = cx.broker.topic(name).ok_or_else(missing)?;
+    let mut options = info.options.clone();
+    for config in &resource.configs {
+        change(&mut options, config)?;
+    }
+    check_all(&options).map_err(|error| (config_code_of(&error), error.message))?;
+    if !validate_only && options != info.options {
+        let altered = cx.broker.backend.set_options(info.table_id(), options).await;
+        altered.map_err(|error| (config_code_of(&error), error.message))?;
+    }
+    Ok(())
+}
+
+impl Api for IncrementalAlterConfigs {
+    const KEY: ApiKey = ApiKey::IncrementalAlterConfigs;
+    type Request = IncrementalAlterConfigsRequest;
+    type Response = IncrementalAlterConfigsResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let mut seen = HashSet::new();
+        let mut twice = HashSet::new();
+        for resource in &request.resources {
+            let key = (resource.resource_type, resource.resource_name.clone());
+            if !seen.insert(key.clone()) {
+                twice.insert(key);
+            }
+        }
+        let mut responses = Vec::with_capacity(request.resources.len());
+        for resource in &request.resources {
+            let outcome = if twice.contains(&(resource.resource_type, resource.resource_name.clone())) {
+                Err((ErrorCode::InvalidRequest, "Each resource must appear at most once.".to_owned()))
+            } else {
+                alter(cx, resource, request.validate_only).await
+            };
+            let response = AlterConfigsResourceResponse::default()
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone());
+            responses.push(match outcome {
+                Ok(()) => response,
+                Err((code, message)) => response.with_error_code(code.code()).with_error_message(Some(text(message))),
+            });
+        }
+        Started::Ready(IncrementalAlterConfigsResponse::default().with_responses(responses))
+    }
+}

@@ -1,0 +1,251 @@
+//! Produce (0), v3-13, and InitProducerId (22), v0-5.
+//!
+//! - One batch for each topic partition; records stay the bytes they are.
+//! - The order of appends is fixed when the request is taken up; acks=all is answered once every
+//!   batch is on disk (or as the table's `durability.acks-all` says).
+//! - acks=0 has no response; a failure closes the connection.
+//! - Transactions are not offered: a transactional id is refused with UNSUPPORTED_VERSION, a
+//!   transactional batch with INVALID_TXN_STATE.
+//! - v8+: record errors (KIP-467). v13: topic ids (KIP-516).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafka_protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+};
+use kafka_protocol::messages::{
+    ApiKey, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse, ProducerId,
+};
+use sluice_engine::tablet::{Appended, Refusal, prepare};
+use sluice_engine::{Acks, PendingAppend};
+use sluice_protocol::{DecodeError, ErrorCode};
+
+use crate::kafka::api::{Api, Context, Started};
+use crate::kafka::error::code_of;
+use crate::kafka::{Broker, names, text};
+
+pub(crate) struct Produce;
+
+/// The first version whose consumers know zstd (KIP-110).
+const ZSTD_VERSION: i16 = 7;
+const ZSTD: i16 = 4;
+/// A sync that takes longer than this is answered with REQUEST_TIMED_OUT, whatever shorter time the
+/// client gave: the batch is appended, and an early timeout would only be ambiguous.
+const TIMEOUT_MIN: Duration = Duration::from_secs(10);
+
+/// Why one topic partition's batch was refused.
+struct Fault {
+    code: ErrorCode,
+    message: Option<String>,
+    record: Option<(usize, String)>,
+}
+
+impl From<ErrorCode> for Fault {
+    fn from(code: ErrorCode) -> Self {
+        Self { code, message: None, record: None }
+    }
+}
+
+impl From<sluice_engine::Error> for Fault {
+    fn from(error: sluice_engine::Error) -> Self {
+        Self { code: code_of(&error), message: Some(error.message), record: None }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal.cause {
+            _ if refusal.timestamp => ErrorCode::InvalidTimestamp,
+            Some(DecodeError::BadCrc { .. } | DecodeError::UnknownMagic { .. } | DecodeError::BatchTooSmall { .. }) => {
+                ErrorCode::CorruptMessage
+            }
+            Some(_) => ErrorCode::InvalidRecord,
+            None => code_of(&refusal.error),
+        };
+        Self { code, message: Some(refusal.error.message), record: refusal.record }
+    }
+}
+
+type Slot = (i32, Result<PendingAppend, Fault>);
+
+async fn queue(
+    cx: &Context,
+    version: i16,
+    topic: Result<&sluice_engine::catalog::TableInfo, ErrorCode>,
+    partition: i32,
+    records: Option<Bytes>,
+    acks: i16,
+) -> Result<PendingAppend, Fault> {
+    let bucket = cx.broker.bucket(topic?, partition)?;
+    let options = cx.broker.backend.log_options(bucket)?;
+    let bytes = records.unwrap_or_default();
+    let raw = prepare(&bytes, &options, cx.broker.clock.now_ms())?;
+    if raw.header.is_transactional() {
+        let message = Some("transactions are not offered by this server".to_owned());
+        return Err(Fault { code: ErrorCode::InvalidTxnState, message, record: None });
+    }
+    if raw.header.codec() == ZSTD && version < ZSTD_VERSION {
+        return Err(ErrorCode::UnsupportedCompressionType.into());
+    }
+    cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
+    cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
+    let wait = if acks == -1 { Acks::All } else { Acks::Leader };
+    Ok(cx.broker.backend.append(bucket, raw, wait).await?)
+}
+
+fn find(broker: &Broker, version: i16, topic: &TopicKey) -> Result<std::sync::Arc<sluice_engine::catalog::TableInfo>, ErrorCode> {
+    match topic {
+        TopicKey::Id(id) if version >= 13 => {
+            broker.backend.tables().by_uuid(id).cloned().ok_or(ErrorCode::UnknownTopicId)
+        }
+        TopicKey::Name(name) if names::RESERVED.contains(&name.as_str()) => Err(ErrorCode::InvalidTopicException),
+        TopicKey::Name(name) => broker.topic(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+        TopicKey::Id(_) => Err(ErrorCode::UnknownTopicOrPartition),
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum TopicKey {
+    Id(uuid::Uuid),
+    Name(String),
+}
+
+/// The request's parts by topic, in order; a topic partition named twice counts once, the last time,
+/// as in Kafka.
+fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> {
+    let mut topics: Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> = Vec::new();
+    let mut places: HashMap<(TopicKey, i32), (usize, usize)> = HashMap::new();
+    for topic in request.topic_data {
+        let key = if version >= 13 { TopicKey::Id(topic.topic_id) } else { TopicKey::Name(topic.name.to_string()) };
+        let at = topics.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+            topics.push((key.clone(), Vec::new()));
+            topics.len() - 1
+        });
+        let Some((_, parts)) = topics.get_mut(at) else { continue };
+        for part in topic.partition_data {
+            match places.get(&(key.clone(), part.index)) {
+                Some((_, place)) => {
+                    if let Some(slot) = parts.get_mut(*place) {
+                        slot.1 = part.records;
+                    }
+                }
+                None => {
+                    places.insert((key.clone(), part.index), (at, parts.len()));
+                    parts.push((part.index, part.records));
+                }
+            }
+        }
+    }
+    topics
+}
+
+fn answer(index: i32, outcome: Result<Appended, Fault>) -> PartitionProduceResponse {
+    let base = PartitionProduceResponse::default().with_index(index).with_log_append_time_ms(-1);
+    match outcome {
+        Ok(appended) => base
+            .with_base_offset(appended.base_offset)
+            .with_log_append_time_ms(appended.append_time_ms.unwrap_or(-1))
+            .with_log_start_offset(appended.log_start),
+        Err(fault) => {
+            let errors = fault.record.map(|(index, message)| {
+                BatchIndexAndErrorMessage::default()
+                    .with_batch_index(index as i32)
+                    .with_batch_index_error_message(Some(text(message)))
+            });
+            base.with_error_code(fault.code.code())
+                .with_base_offset(-1)
+                .with_log_start_offset(-1)
+                .with_error_message(fault.message.map(text))
+                .with_record_errors(errors.into_iter().collect())
+        }
+    }
+}
+
+async fn finish(topics: Vec<(TopicKey, Vec<Slot>)>, patience: Duration) -> ProduceResponse {
+    let mut responses = Vec::with_capacity(topics.len());
+    let deadline = tokio::time::Instant::now() + patience;
+    for (key, slots) in topics {
+        let mut parts = Vec::with_capacity(slots.len());
+        for (index, slot) in slots {
+            let outcome = match slot {
+                Err(fault) => Err(fault),
+                Ok(pending) => match tokio::time::timeout_at(deadline, pending).await {
+                    Ok(outcome) => outcome.map_err(Fault::from),
+                    Err(_) => Err(ErrorCode::RequestTimedOut.into()),
+                },
+            };
+            parts.push(answer(index, outcome));
+        }
+        let response = TopicProduceResponse::default().with_partition_responses(parts);
+        responses.push(match key {
+            TopicKey::Id(id) => response.with_topic_id(id),
+            TopicKey::Name(name) => response.with_name(text(name).into()),
+        });
+    }
+    ProduceResponse::default().with_responses(responses)
+}
+
+impl Api for Produce {
+    const KEY: ApiKey = ApiKey::Produce;
+    type Request = ProduceRequest;
+    type Response = ProduceResponse;
+
+    async fn start(cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
+        let acks = request.acks;
+        let transactional = request.transactional_id.is_some();
+        let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)).max(TIMEOUT_MIN);
+        let mut topics = Vec::new();
+        for (key, parts) in by_topic(version, request) {
+            let topic = find(&cx.broker, version, &key);
+            let mut slots: Vec<Slot> = Vec::with_capacity(parts.len());
+            for (index, records) in parts {
+                let slot = if !(-1..=1).contains(&acks) {
+                    Err(ErrorCode::InvalidRequiredAcks.into())
+                } else if transactional {
+                    Err(ErrorCode::UnsupportedVersion.into())
+                } else {
+                    queue(cx, version, topic.as_deref().map_err(|code| *code), index, records, acks).await
+                };
+                slots.push((index, slot));
+            }
+            topics.push((key, slots));
+        }
+        let finished = finish(topics, timeout);
+        if acks == 0 {
+            // Out of sequence is no reason to close: the client could not tell, and Kafka does not.
+            return Started::Silent(Box::pin(async move { finished.await.responses.iter().all(is_silent) }));
+        }
+        Started::Pending(Box::pin(async move { finished.await }))
+    }
+}
+
+fn is_silent(topic: &TopicProduceResponse) -> bool {
+    let sequence = [ErrorCode::OutOfOrderSequenceNumber.code(), ErrorCode::InvalidProducerEpoch.code(), 0];
+    topic.partition_responses.iter().all(|part| sequence.contains(&part.error_code))
+}
+
+pub(crate) struct InitProducerId;
+
+impl Api for InitProducerId {
+    const KEY: ApiKey = ApiKey::InitProducerId;
+    type Request = InitProducerIdRequest;
+    type Response = InitProducerIdResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let refuse = |code: ErrorCode| {
+            let response = InitProducerIdResponse::default().with_error_code(code.code()).with_producer_epoch(-1);
+            Started::Ready(response.with_producer_id(ProducerId(-1)))
+        };
+        match request.transactional_id {
+            Some(id) if id.is_empty() => return refuse(ErrorCode::InvalidRequest),
+            Some(_) => return refuse(ErrorCode::UnsupportedVersion),
+            None => {}
+        }
+        match cx.broker.backend.next_producer_id().await {
+            Ok(id) => Started::Ready(InitProducerIdResponse::default().with_producer_id(ProducerId(id))),
+            Err(error) => refuse(crate::kafka::error::coordinator_code_of(&error)),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! CreateTopics (19) v2-7, DeleteTopics (20) v1-6, CreatePartitions (37) v0-3.
+//!
+//! - -1 for partitions or replication factor is the server's default (KIP-464).
+//! - Any replication factor from 1 on is accepted and reported as 1 replica: one disk, and min.insync.replicas
+//!   is satisfied by it. Kafka refuses 3 on one broker; applications that ask for 3 must run here.
+//! - v5+: the options that took effect are in the answer. v7: topic ids.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
+use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
+use kafka_protocol::messages::{
+    ApiKey, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use sluice_engine::catalog::TableInfo;
+use sluice_engine::catalog::options::check_all;
+use sluice_engine::{Error, Result};
+use sluice_protocol::ErrorCode;
+
+use super::configs;
+use crate::kafka::api::{Api, Context, Started};
+use crate::kafka::error::{code_of, config_code_of};
+use crate::kafka::{Broker, names, text};
+
+/// Topic partitions that one request may create (Kafka's limit).
+const PARTITIONS_MAX: i32 = 10_000;
+
+/// A code and, from the versions that have room, what was wrong.
+type Fault = (ErrorCode, String);
+
+/// Creates a topic.
+pub(super) async fn create(
+    broker: &Broker,
+    name: &str,
+    buckets: u32,
+    options: BTreeMap<String, String>,
+) -> Result<Arc<TableInfo>> {
+    broker.backend.create_table(name.to_owned(), buckets, options).await
+}
+
+pub(crate) struct CreateTopics;
+
+fn options_of(topic: &CreatableTopic) -> std::result::Result<BTreeMap<String, String>, Fault> {
+    let mut options = BTreeMap::new();
+    let mut nulls = Vec::new();
+    for config in &topic.configs {
+        match &config.value {
+            Some(value) => {
+                options.insert(config.name.to_string(), value.to_string());
+            }
+            None => nulls.push(config.name.to_string()),
+        }
+    }
+    if nulls.is_empty() {
+        return Ok(options);
+    }
+    Err((ErrorCode::InvalidConfig, format!("Null value not supported for topic configs: {}", nulls.join(","))))
+}
+
+fn assigned(topic: &CreatableTopic, node_id: i32) -> std::result::Result<Option<i32>, Fault> {
+    if topic.assignments.is_empty() {
+        return Ok(None);
+    }
+    if topic.num_partitions != -1 || topic.replication_factor != -1 {
+        let message = "A manual partition assignment was specified, but replication factor or partitions was not set to -1.";
+        return Err((ErrorCode::InvalidRequest, message.to_owned()));
+    }
+    let mut indexes: Vec<i32> = topic.assignments.iter().map(|one| one.partition_index).collect();
+    indexes.sort_unstable();
+    if indexes.iter().enumerate().any(|(at, index)| at as i32 != *index) {
+        let message = "partitions should be a consecutive 0-based integer sequence";
+        return Err((ErrorCode::InvalidReplicaAssignment, message.to_owned()));
+    }
+    check_brokers(topic.assignments.iter().map(|one| one.broker_ids.as_slice()), node_id)?;
+    Ok(Some(indexes.len() as i32))
+}
+
+fn check_brokers<'a>(
+    mut assignments: impl Iterator<Item = &'a [kafka_protocol::messages::BrokerId]>,
+    node_id: i32,
+) -> std::result::Result<(), Fault> {
+    match assignments.find_map(|ids| ids.iter().find(|id| id.0 != node_id)) {
+        None => Ok(()),
+        Some(id) => {
+            let message =
+                format!("The manual partition assignment includes broker {}, but no such broker is registered.", id.0);
+            Err((ErrorCode::InvalidReplicaAssignment, message))
+        }
+    }
+}
+
+/// Everything about a new topic that can be checked without creating it.
+fn plan(
+    cx: &Context,
+    topic: &CreatableTopic,
+    earlier: &HashSet<String>,
+) -> std::result::Result<(u32, BTreeMap<String, String>), Fault> {
+    let name = topic.name.as_str();
+    let tables = cx.broker.backend.tables();
+    if let Some(fault) = names::fault(name) {
+        return Err((ErrorCode::InvalidTopicException, fault));
+    }
+    if names::RESERVED.contains(&name) {
+        return Err((ErrorCode::InvalidTopicException, format!("Topic '{name}' is reserved for the server.")));
+    }
+    if tables.by_name(name).is_some() {
+        return Err((ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.")));
+    }
+    let folded = name.replace('.', "_");
+    let in_request = earlier.iter().find(|other| other.as_str() != name && other.replace('.', "_") == folded);
+    if let Some(other) = names::collision(&tables, name).or(in_request.map(String::as_str)) {
+        return Err((ErrorCode::InvalidTopicException, format!("Topic '{name}' collides with existing topic: {other}")));
+    }
+    let partitions = match assigned(topic, cx.broker.config.kafka_node_id)? {
+        Some(count) => count,
+        None if topic.num_partitions == -1 => cx.broker.config.kafka_default_partitions as i32,
+        None => topic.num_partitions,
+    };
+    if partitions <= 0 {
+        let message = "Number of partitions was set to an invalid non-positive value.";
+        return Err((ErrorCode::InvalidPartitions, message.to_owned()));
+    }
+    if partitions > PARTITIONS_MAX {
+        let message = "Excessively large number of partitions per request.";
+        return Err((ErrorCode::PolicyViolation, message.to_owned()));
+    }
+    if topic.replication_factor == 0 || topic.replication_factor < -1 {
+        let message = "Replication factor must be larger than 0, or -1 to use the default value.";
+        return Err((ErrorCode::InvalidReplicationFactor, message.to_owned()));
+    }
+    let options = options_of(topic)?;
+    check_all(&options).map_err(|error| (config_code_of(&error), error.message))?;
+    Ok((partitions as u32, options))
+}
+
+fn created(
+    cx: &Context,
+    topic: &CreatableTopic,
+    id: uuid::Uuid,
+    buckets: u32,
+    options: &BTreeMap<String, String>,
+) -> CreatableTopicResult {
+    let shown = configs::topic_configs(&cx.broker, options).into_iter().map(|config| {
+        CreatableTopicConfigs::default()
+            .with_name(text(config.name))
+            .with_value(Some(text(config.value)))
+            .with_config_source(config.source)
+    });
+    CreatableTopicResult::default()
+        .with_name(topic.name.clone())
+        .with_topic_id(id)
+        .with_num_partitions(buckets as i32)
+        .with_replication_factor(1)
+        .with_configs(Some(shown.collect()))
+}
+
+fn refused(topic: &CreatableTopic, fault: Fault) -> CreatableTopicResult {
+    CreatableTopicResult::default()
+        .with_name(topic.name.clone())
+        .with_error_code(fault.0.code())
+        .with_error_message(Some(text(fault.1)))
+        .with_num_partitions(-1)
+        .with_replication_factor(-1)
+        .with_configs(Some(Vec::new()))
+}
+
+impl Api for CreateTopics {
+    const KEY: ApiKey = ApiKey::CreateTopics;
+    type Request = CreateTopicsRequest;
+    type Response = CreateTopicsResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let twice = twice(request.topics.iter().map(|topic| topic.name.as_str()));
+        let mut earlier = HashSet::new();
+        let mut results = Vec::with_capacity(request.topics.len());
+        for topic in &request.topics {
+            if twice.contains(topic.name.as_str()) {
+                if earlier.insert(topic.name.to_string()) {
+                    results.push(refused(topic, (ErrorCode::InvalidRequest, "Duplicate topic name.".to_owned())));
+                }
+                continue;
+            }
+            let (buckets, options) = match plan(cx, topic, &earlier) {
+                Ok(plan) => plan,
+                Err(fault) => {
+                    results.push(refused(topic, fault));
+                    continue;
+                }
+            };
+            earlier.insert(topic.name.to_string());
+            if request.validate_only {
+                results.push(created(cx, topic, uuid::Uuid::nil(), buckets, &options));
+                continue;
+            }
+            results.push(match create(&cx.broker, &topic.name, buckets, options.clone()).await {
+                Ok(info) => created(cx, topic, info.uuid, buckets, &options),
+                Err(error) => refused(topic, (config_code_of(&error), error.message)),
+            });
+        }
+        Started::Ready(CreateTopicsResponse::default().with_topics(results))
+    }
+}
+
+/// The names that occur more than once.
+fn twice<'a>(names: impl Iterator<Item = &'a str>) -> HashSet<String> {
+    let mut seen = HashSet::new();
+    names.filter(|name| !seen.insert(*name)).map(str::to_owned).collect()
+}
+
+pub(crate) struct DeleteTopics;
+
+const NO_TOPIC: &str = "This server does not host this topic-partition.";
+const NO_TOPIC_ID: &str = "This server does not host this topic ID.";
+
+async fn delete(cx: &Context, name: Option<&str>, id: uuid::Uuid) -> std::result::Result<Arc<TableInfo>, Fault> {
+    let tables = cx.broker.backend.tables();
+    let info = match name {
+        Some(_) if !id.is_nil() => {
+            return Err((ErrorCode::InvalidRequest, "You may not specify both topic name and topic id.".to_owned()));
+        }
+        None if id.is_nil() => {
+            return Err((ErrorCode::InvalidRequest, "Neither topic name nor id were specified.".to_owned()));
+        }
+        Some(name) => tables.by_name(name).ok_or((ErrorCode::UnknownTopicOrPartition, NO_TOPIC.to_owned()))?,
+        None => tables.by_uuid(&id).ok_or((ErrorCode::UnknownTopicId, NO_TOPIC_ID.to_owned()))?,
+    };
+    let fault = |error: Error| (code_of(&error), error.message);
+    cx.broker.backend.drop_table(info.table_id()).await.map_err(fault)?;
+    cx.broker.coordinator.forget_topic(info.uuid).await;
+    Ok(Arc::clone(info))
+}
+
+impl Api for DeleteTopics {
+    const KEY: ApiKey = ApiKey::DeleteTopics;
+    type Request = DeleteTopicsRequest;
+    type Response = DeleteTopicsResponse;
+
+    async fn start(cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
+        let wanted: Vec<(Option<String>, uuid::Uuid)> = if version >= 6 {
+            request.topics.iter().map(|topic| (topic.name.as_ref().map(|name| name.to_string()), topic.topic_id)).collect()
+        } else {
+            request.topic_names.iter().map(|name| (Some(name.to_string()), uuid::Uuid::nil())).collect()
+        };
+        let twice = twice(wanted.iter().filter_map(|(name, _)| name.as_deref()));
+        let mut told = HashSet::new();
+        let mut responses = Vec::with_capacity(wanted.len());
+        for (name, id) in wanted {
+            let duplicate = name.as_ref().filter(|name| twice.contains(*name));
+            if duplicate.is_some_and(|name| !told.insert(name.clone())) {
+                continue;
+            }
+            let outcome = if duplicate.is_some() {
+                Err((ErrorCode::InvalidRequest, "Duplicate topic name.".to_owned()))
+            } else {
+                delete(cx, name.as_deref(), id).await
+            };
+            let result = DeletableTopicResult::default();
+            responses.push(match outcome {
+                Ok(info) => result.with_name(Some(text(info.name.clone()).into())).with_topic_id(info.uuid),
+                Err((code, message)) => result
+                    .with_name(name.map(|name| text(name).into()))
+                    .with_topic_id(id)
+                    .with_error_code(code.code())
+                    .with_error_message(Some(text(message))),
+            });
+        }
+        Started::Ready(DeleteTopicsResponse::default().with_responses(responses))
+    }
+}
+
+pub(crate) struct CreatePartitions;
+
+async fn grow(
+    cx: &Context,
+    topic: &kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic,
+    validate_only: bool,
+) -> std::result::Result<(), Fault> {
+    let missing = || (ErrorCode::UnknownTopicOrPartition, NO_TOPIC.to_owned());
+    let info = cx.broker.topic(&topic.name).ok_or_else(missing)?;
+    let (now, wanted) = (info.buckets as i32, topic.count);
+    if wanted == now {
+        return Err((ErrorCode::InvalidPartitions, format!("Topic already has {now} partition(s).")));
+    }
+    if wanted < now {
+        let message = format!(
+            "The topic {} currently has {now} partition(s); {wanted} would not be an increase.",
+            topic.name.as_str()
+        );
+        return Err((ErrorCode::InvalidPartitions, message));
+    }
+    if wanted - now > PARTITIONS_MAX {
+        let message = "Excessively large number of partitions per request.";
+        return Err((ErrorCode::PolicyViolation, message.to_owned()));
+    }
+    if let Some(assignments) = &topic.assignments {
+        let added = wanted - now;
+        if assignments.len() as i32 != added {
+            let message = format!(
+                "Attempted to add {added} additional partition(s), but only {} assignment(s) were specified.",
+                assignments.len()
+            );
+            return Err((ErrorCode::InvalidReplicaAssignment, message));
+        }
+        check_brokers(assignments.iter().map(|one| one.broker_ids.as_slice()), cx.broker.config.kafka_node_id)?;
+    }
+    if !validate_only {
+        let grown = cx.broker.backend.add_buckets(info.table_id(), wanted as u32).await;
+        grown.map_err(|error| (code_of(&error), error.message))?;
+    }
+    Ok(())
+}
+
+impl Api for CreatePartitions {
+    const KEY: ApiKey = ApiKey::CreatePartitions;
+    type Request = CreatePartitionsRequest;
+    type Response = CreatePartitionsResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let twice = twice(request.topics.iter().map(|topic| topic.name.as_str()));
+        let mut told = HashSet::new();
+        let mut results = Vec::with_capacity(request.topics.len());
+        for topic in &request.topics {
+            let name = topic.name.to_string();
+            let duplicate = twice.contains(&name);
+            if duplicate && !told.insert(name) {
+                continue;
+            }
+            let outcome = if duplicate {
+                Err((ErrorCode::InvalidRequest, "Duplicate topic name.".to_owned()))
+            } else {
+                grow(cx, topic, request.validate_only).await
+            };
+            let result = CreatePartitionsTopicResult::default().with_name(topic.name.clone());
+            results.push(match outcome {
+                Ok(()) => result,
+                Err((code, message)) => result.with_error_code(code.code()).with_error_message(Some(text(message))),
+            });
+        }
+        Started::Ready(CreatePartitionsResponse::default().with_results(results))
+    }
+}
+

@@ -1,0 +1,53 @@
+//! Which topic names are legal, and what Kafka says of those that are not.
+
+use sluice_engine::catalog::View;
+
+/// Longest topic name.
+pub(crate) const NAME_LEN_MAX: usize = 249;
+
+/// Names that Kafka keeps for itself; clients expect them to be special.
+pub(crate) const RESERVED: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
+
+/// Why a name is no topic name, in Kafka's words.
+pub(crate) fn fault(name: &str) -> Option<String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let reason = if name.is_empty() {
+        "the empty string is not allowed".to_owned()
+    } else if name == "." || name == ".." {
+        format!("'{name}' is not allowed")
+    } else if name.len() > NAME_LEN_MAX {
+        format!("the length of '{name}' is longer than the max allowed length {NAME_LEN_MAX}")
+    } else if !name.chars().all(legal) {
+        format!("'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'")
+    } else if let Some(short) = name.strip_prefix("default.") {
+        format!("'{name}' names a table of the default database; its topic is '{short}'")
+    } else {
+        return None;
+    };
+    Some(format!("Topic name is invalid: {reason}"))
+}
+
+/// A topic whose name differs only in dots and underscores, which metrics cannot tell apart.
+pub(crate) fn collision<'a>(view: &'a View, name: &str) -> Option<&'a str> {
+    if !name.contains(['.', '_']) {
+        return None;
+    }
+    let folded = name.replace('.', "_");
+    let same = |other: &&str| *other != name && other.replace('.', "_") == folded;
+    view.iter().map(|info| info.name.as_str()).find(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_illegal_names() {
+        for name in ["", ".", "..", "bad name", "bad/name", "ä", "a$b", "default.x", &"b".repeat(250)] {
+            assert!(fault(name).is_some(), "{name}");
+        }
+        for name in ["a", "__x", "a.b.c", "default", &"b".repeat(249)] {
+            assert_eq!(fault(name), None, "{name}");
+        }
+    }
+}

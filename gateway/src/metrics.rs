@@ -1,0 +1,75 @@
+//! Every metric of the gateway, and the engine's numbers, in Prometheus form.
+
+use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use sluice_engine::EngineStats;
+
+/// The gateway's own metrics.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    pub(crate) connections: IntGauge,
+    pub(crate) requests: IntCounterVec,
+    pub(crate) received_bytes: IntCounter,
+    pub(crate) produced_bytes: IntCounter,
+    pub(crate) produced_records: IntCounter,
+    pub(crate) fetched_bytes: IntCounter,
+    engine: Vec<(IntGauge, fn(&EngineStats) -> u64)>,
+}
+
+/// Name, help and value of each number that the engine gives.
+const ENGINE: [(&str, &str, fn(&EngineStats) -> u64); 6] = [
+    ("sluice_buckets", "Open buckets", |stats| stats.buckets),
+    ("sluice_buckets_offline", "Buckets that answer errors only", |stats| stats.offline_buckets),
+    ("sluice_log_bytes", "Bytes of log files", |stats| stats.log_bytes),
+    ("sluice_log_syncs", "Syncs of bucket logs since the start", |stats| stats.syncs),
+    ("sluice_log_sync_failures", "Failed syncs since the start", |stats| stats.sync_failures),
+    ("sluice_quarantined_bytes", "Bytes that recovery moved to quarantine at this start", |stats| stats.quarantined_bytes),
+];
+
+impl Metrics {
+    /// Registers everything.
+    ///
+    /// # Errors
+    /// When two metrics share a name.
+    pub(crate) fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let gauge = |name: &str, help: &str| -> Result<IntGauge, prometheus::Error> {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let requests = IntCounterVec::new(Opts::new("sluice_kafka_requests_total", "Requests by API"), &["api"])?;
+        registry.register(Box::new(requests.clone()))?;
+        let mut engine: Vec<(IntGauge, fn(&EngineStats) -> u64)> = Vec::new();
+        for (name, help, value) in ENGINE {
+            engine.push((gauge(name, help)?, value));
+        }
+        Ok(Self {
+            connections: gauge("sluice_kafka_connections", "Open Kafka connections")?,
+            requests,
+            received_bytes: counter("sluice_kafka_received_bytes_total", "Bytes of requests")?,
+            produced_bytes: counter("sluice_kafka_produced_bytes_total", "Bytes of batches taken up by Produce")?,
+            produced_records: counter("sluice_kafka_produced_records_total", "Records taken up by Produce")?,
+            fetched_bytes: counter("sluice_kafka_fetched_bytes_total", "Bytes of batches returned by Fetch")?,
+            engine,
+            registry,
+        })
+    }
+
+    /// The text that a scrape gets.
+    pub(crate) fn render(&self, stats: &EngineStats) -> String {
+        for (gauge, value) in &self.engine {
+            gauge.set(i64::try_from(value(stats)).unwrap_or(i64::MAX));
+        }
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "encoding metrics");
+        }
+        String::from_utf8(text).unwrap_or_default()
+    }
+}
