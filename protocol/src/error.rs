@@ -54,6 +54,9 @@ pub enum DecodeError {
         /// The checksum of the bytes.
         computed: u32,
     },
+    /// Produce carries one batch for each topic partition (KIP-98).
+    #[error("more than one record batch for one topic partition")]
+    SeveralBatches,
     /// A field of the batch header contradicts another one or the rules.
     #[error("{reason}")]
     InvalidBatch {

@@ -40,7 +40,7 @@ impl<'a> Record<'a> {
 }
 
 /// What stepping over a batch's records shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
     /// Largest record timestamp, in ms.
     pub max_timestamp: i64,
@@ -48,8 +48,8 @@ pub struct Scan {
     pub max_timestamp_delta: i32,
     /// The first record whose key is null, if any.
     pub first_null_key: Option<usize>,
-    /// The first record whose timestamp lies outside the bounds asked for, and that timestamp.
-    pub first_out_of_bounds: Option<(usize, i64)>,
+    /// The records whose timestamps lie outside the bounds asked for, and those timestamps.
+    pub out_of_bounds: Vec<(usize, i64)>,
 }
 
 struct Cursor<'a> {
@@ -147,7 +147,7 @@ fn read_record<'a>(cursor: &mut Cursor<'a>, headers_wanted: bool) -> Result<Reco
     Ok(Record { offset_delta, timestamp_delta, key, value, headers })
 }
 
-/// Steps over the records of an uncompressed batch without allocating.
+/// Steps over the records of a batch whose payload is decoded; allocates only for what is out of bounds.
 ///
 /// `bounds` are the smallest and largest timestamps allowed; -1 (no timestamp) is always allowed.
 ///
@@ -155,18 +155,17 @@ fn read_record<'a>(cursor: &mut Cursor<'a>, headers_wanted: bool) -> Result<Reco
 /// [`DecodeError::InvalidRecord`] for the first record that is malformed or missing.
 pub fn scan(header: &BatchHeader, payload: &[u8], bounds: (i64, i64)) -> Result<Scan, DecodeError> {
     let mut out =
-        Scan { max_timestamp: -1, max_timestamp_delta: 0, first_null_key: None, first_out_of_bounds: None };
+        Scan { max_timestamp: -1, max_timestamp_delta: 0, first_null_key: None, out_of_bounds: Vec::new() };
     walk(payload, header.record_count, false, |index, record| {
         let timestamp = header.base_timestamp.saturating_add(record.timestamp_delta);
-        if index == 0 || timestamp > out.max_timestamp {
+        if timestamp > out.max_timestamp {
             (out.max_timestamp, out.max_timestamp_delta) = (timestamp, index as i32);
         }
         if record.key.is_none() && out.first_null_key.is_none() {
             out.first_null_key = Some(index);
         }
-        let outside = timestamp < bounds.0 || timestamp > bounds.1;
-        if outside && timestamp != -1 && out.first_out_of_bounds.is_none() {
-            out.first_out_of_bounds = Some((index, timestamp));
+        if (timestamp < bounds.0 || timestamp > bounds.1) && timestamp != -1 {
+            out.out_of_bounds.push((index, timestamp));
         }
         Ok(())
     })?;
@@ -438,7 +437,7 @@ mod tests {
         let bounds = (i64::MIN, i64::MAX);
         let scanned = scan(&header, &batch[HEADER_LEN..], bounds).expect("scans");
         assert_eq!((scanned.max_timestamp, scanned.max_timestamp_delta), (109, 1));
-        assert_eq!(scan(&header, &batch[HEADER_LEN..], (0, 105)).expect("scans").first_out_of_bounds, Some((1, 109)));
+        assert_eq!(scan(&header, &batch[HEADER_LEN..], (0, 105)).expect("scans").out_of_bounds, [(1, 109), (2, 109)]);
         for count in [2, 4, i32::MAX] {
             header.record_count = count;
             assert!(scan(&header, &batch[HEADER_LEN..], bounds).is_err(), "count {count}");

@@ -35,13 +35,15 @@ def until(what, test, seconds=20):
 
 def served(topic, partitions):
     """Waits until each partition answers."""
-    for i in range(20):
+    end = time.time() + 20
+    while True:
         try:
-            return all_of(admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}))
+            fresh = AdminClient({'bootstrap.servers': BS})  # has no older view of the cluster; held until it has answered
+            return all_of(fresh.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}, request_timeout=10))
         except KafkaException:
-            if i == 19:
+            if time.time() > end:
                 raise
-            time.sleep(0.2)
+            time.sleep(0.3)
 
 
 def topic(name, partitions=1, **config):
@@ -228,7 +230,7 @@ def administration():
 class Member(threading.Thread):
     def __init__(self, i, t, g, seen, **kw):
         super().__init__(daemon=True, name=f'member-{i}')
-        self.owned, self.seen, self.over, self.error = set(), seen, threading.Event(), None
+        self.owned, self.seen, self.over, self.error, self.refused = set(), seen, threading.Event(), None, 0
         self.c = consumer(group_id=g, client_id=self.name, **kw)
         self.t = t
         self.start()
@@ -254,6 +256,7 @@ class Member(threading.Thread):
                         if e.args[0].code() not in (KafkaError._NO_OFFSET, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION,
                                                     KafkaError.STALE_MEMBER_EPOCH, KafkaError._STATE):
                             raise
+                        self.refused += len(l)
                         print(self.name, e, file=sys.stderr)
         except Exception as e:  # noqa: BLE001 - reported by the case
             traceback.print_exc()
@@ -282,7 +285,7 @@ def owned(members, partitions, each):
 def group(name, **kw):
     t, g = topic(name, 6), f'py-{name}-{UID}'
     fill(t, 6, 0, 600)
-    seen, members = collections.Counter(), []
+    seen, members, gone = collections.Counter(), [], []
     try:
         for i in range(3):
             members.append(Member(i, t, g, seen, **kw))
@@ -293,17 +296,22 @@ def group(name, **kw):
             raise AssertionError('the group is not listed')
         fill(t, 6, 600, 1200)
         until(lambda: f'read {len(seen)} of 1200', lambda: len(seen) >= 1200)
-        members.pop(1).leave()
+        gone.append(members.pop(1))
+        gone[0].leave()
         owned(members, 6, 3)
         fill(t, 6, 1200, 1800)
         until(lambda: f'read {len(seen)} of 1800 after one left', lambda: len(seen) >= 1800)
         while members:
-            members.pop().leave()
+            gone.append(members.pop())
+            gone[-1].leave()
     finally:
         for m in members:
             m.over.set()
     equal('different values', 1800, len({v for _, _, v in seen}))
-    equal('records read twice', 0, sum(1 for n in seen.values() if n > 1))
+    # only what was read while a rebalance refused the commit may be read again
+    twice, refused = sum(n - 1 for n in seen.values()), sum(m.refused for m in gone)
+    if twice > refused:
+        raise AssertionError(f'{twice} records read again, though the commits of only {refused} were refused')
     r = all_of(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(g)], request_timeout=15))[g]
     equal('committed in all', 1800, sum(x.offset for x in r.topic_partitions))
     fill(t, 6, 1800, 1860)

@@ -7,6 +7,6 @@ bs=${1:?bootstrap}
 export OLD_CLIENTS=${OLD_CLIENTS:-3.0.2 3.9.1}
 prepare java-old
 for v in $OLD_CLIENTS; do
-  program 90 java -XX:TieredStopAtLevel=1 -Xmx256m -XX:+UseSerialGC -cp "$LAB/java/clients-$v/*" "$here/../java/Clients.java" "$bs"
+  program 120 java -XX:TieredStopAtLevel=1 -Xmx256m -XX:+UseSerialGC -cp "$LAB/java/clients-$v/*" "$here/../java/Clients.java" "$bs"
 done
 finish

@@ -79,7 +79,7 @@ public class Clients {
     for (int p = 0; p < partitions; p++) m.put(new TopicPartition(t, p), OffsetSpec.latest());
     for (int i = 0; ; i++) {
       try { admin.listOffsets(m).all().get(20, TimeUnit.SECONDS); break; }
-      catch (ExecutionException e) { if (i == 20) throw e; Thread.sleep(100); }
+      catch (ExecutionException e) { if (i == 100) throw e; Thread.sleep(200); }
     }
   }
 
@@ -287,6 +287,7 @@ public class Clients {
     final Set<Integer> owned = ConcurrentHashMap.newKeySet();
     final Map<String, Integer> seen;
     volatile Throwable error;
+    volatile long refused;
     Member(int i, String topic, String group, String protocol, Map<String, Integer> seen) {
       super("member-" + i);
       this.seen = seen;
@@ -308,12 +309,18 @@ public class Clients {
           ConsumerRecords<byte[], byte[]> l = c.poll(Duration.ofMillis(200));
           for (ConsumerRecord<byte[], byte[]> r : l) seen.merge(r.partition() + ":" + r.offset() + ":" + new String(r.value()), 1, Integer::sum);
           try { if (!l.isEmpty()) c.commitSync(); }
-          catch (CommitFailedException | org.apache.kafka.common.errors.RebalanceInProgressException e) { System.err.println(getName() + " " + e); }
+          catch (CommitFailedException | org.apache.kafka.common.errors.RebalanceInProgressException e) { refused += l.count(); System.err.println(getName() + " " + e); }
         }
       } catch (Throwable e) { error = e; e.printStackTrace(); }
       finally { try { c.close(Duration.ofSeconds(10)); } catch (Throwable e) { if (error == null) error = e; } owned.clear(); }
     }
     void leave() throws Exception { stop.set(true); join(15000); check(!isAlive(), getName() + " does not close"); }
+  }
+
+  static String perPartition(Map<String, Integer> seen) {
+    Map<String, Integer> m = new TreeMap<>();
+    for (String k : seen.keySet()) m.merge(k.split(":")[0], 1, Integer::sum);
+    return m.toString();
   }
 
   static void owned(List<Member> members, int partitions, int each) throws Exception {
@@ -338,27 +345,29 @@ public class Clients {
     String t = topic(name, 6), g = "java-" + name + "-" + uid;
     fill(t, 6, 0, 600);
     Map<String, Integer> seen = new ConcurrentHashMap<>();
-    List<Member> members = new ArrayList<>();
+    List<Member> members = new ArrayList<>(), all = new ArrayList<>();
     try {
       for (int i = 0; i < 3; i++) members.add(new Member(i, t, g, protocol, seen));
+      all.addAll(members);
       owned(members, 6, 2);
       ConsumerGroupDescription d = admin.describeConsumerGroups(List.of(g)).all().get(20, TimeUnit.SECONDS).get(g);
       equal("members", 3, d.members().size());
       equal("state", "Stable", d.state().toString());
       check(admin.listConsumerGroups().all().get(20, TimeUnit.SECONDS).stream().anyMatch(x -> x.groupId().equals(g)), "the group is not listed");
       fill(t, 6, 600, 1200);
-      until(() -> seen.size() == 1200, () -> "read " + seen.size() + " of 1200");
+      until(() -> seen.size() == 1200, () -> "read " + seen.size() + " of 1200: " + perPartition(seen));
       members.remove(1).leave();
       owned(members, 6, 3);
       fill(t, 6, 1200, 1800);
-      until(() -> seen.size() == 1800, () -> "read " + seen.size() + " of 1800 after one left");
+      until(() -> seen.size() == 1800, () -> "read " + seen.size() + " of 1800 after one left: " + perPartition(seen));
       for (Member m : members) m.leave();
     } finally { for (Member m : members) m.stop.set(true); }
     Set<String> values = new HashSet<>();
     for (String s : seen.keySet()) values.add(s.split(":")[2]);
     equal("different values", 1800, values.size());
-    long twice = seen.values().stream().filter(x -> x > 1).count();
-    equal("records read twice though each was committed and members left in order", 0L, twice);
+    // only what was read while a rebalance refused the commit may be read again
+    long twice = seen.values().stream().mapToLong(x -> x - 1).sum(), refused = all.stream().mapToLong(m -> m.refused).sum();
+    check(twice <= refused, twice + " records read again, though the commits of only " + refused + " were refused");
     // a fresh member goes on where the group stopped
     long sum = 0;
     for (OffsetAndMetadata o : admin.listConsumerGroupOffsets(g).partitionsToOffsetAndMetadata().get(20, TimeUnit.SECONDS).values()) sum += o.offset();

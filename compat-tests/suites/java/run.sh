@@ -12,7 +12,7 @@ out() { cat "$tmp/$1.out"; }
 # tool NAME CLASS ARGUMENTS... : runs one tool with $in as input; output in $tmp/NAME.out, errors in NAME.err
 tool() {
   local n=$1 c=$2 rc; shift 2
-  timeout -k 5 "${secs:-30}" java "${java_opts[@]}" "-XX:SharedArchiveFile=$LAB/java/tools.jsa" -Xlog:disable -cp "$LAB/java/kafka/*" "$c" --bootstrap-server "$bs" "$@" \
+  timeout -k 5 "$(at_most "${secs:-30}")" java "${java_opts[@]}" "-XX:SharedArchiveFile=$LAB/java/tools.jsa" -Xlog:disable -cp "$LAB/java/kafka/*" "$c" --bootstrap-server "$bs" "$@" \
     > "$tmp/$n.out" 2> "$tmp/$n.err" < "${in:-/dev/null}"; rc=$?
   [ "$rc" = 0 ] || echo "exit code $rc" >> "$tmp/$n.err"
   return "$rc"
@@ -111,5 +111,5 @@ tools_part() {
 }
 
 [ "${TOOLS:-1}" = 0 ] || tools_part
-[ "${CLIENTS:-1}" = 0 ] || program 90 java "${java_opts[@]}" -cp "$LAB/java/kafka/*" "$here/Clients.java" "$bs"
+[ "${CLIENTS:-1}" = 0 ] || program 120 java "${java_opts[@]}" -cp "$LAB/java/kafka/*" "$here/Clients.java" "$bs"
 finish

@@ -57,7 +57,7 @@ async function topic(name, numPartitions = 1, configEntries = []) {
 // Waits until each partition answers.
 async function served(t) {
   for (let i = 0; ; i++) {
-    try { return await admin.fetchTopicOffsets(t) } catch (e) { if (i === 20) throw e; await sleep(200) }
+    try { return await admin.fetchTopicOffsets(t) } catch (e) { if (i === 100) throw e; await sleep(200) }
   }
 }
 

@@ -5,7 +5,7 @@ bs=${1:?bootstrap}
 . "$(dirname "$0")/../../lab/lib.sh"
 [ -n "${KCAT:-}" ] || prepare kcat
 KCAT=${KCAT:-$(command -v kcat || command -v kafkacat)}
-k() { timeout -k 2 "${secs:-20}" "$KCAT" -b "$bs" -m 15 -q "$@" 2>> "$tmp/err"; }
+k() { timeout -k 2 "$(at_most "${secs:-20}")" "$KCAT" -b "$bs" -m 15 -q "$@" 2>> "$tmp/err"; }
 why() { tail -3 "$tmp/err"; }
 equals() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$(echo "$2" | one_line 100)', not '$(echo "$3" | one_line 100)': $(why)"; fi; : > "$tmp/err"; }
 sum() { sort "$@" | cksum; }

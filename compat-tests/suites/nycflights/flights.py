@@ -66,7 +66,7 @@ if 'ROWS' not in os.environ:
 
 admin = AdminClient({'bootstrap.servers': BS})
 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], request_timeout=15)[TOPIC].result(20)
-for i in range(20):
+for i in range(100):
     try:
         for f in admin.list_offsets({TopicPartition(TOPIC, p): OffsetSpec.latest() for p in range(PARTITIONS)}).values():
             f.result(20)

@@ -127,5 +127,6 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()
     file.write_at(0, &[IoSlice::new(bytes)])?;
     file.sync()?;
     disk.rename(&temporary, path)?;
-    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    disk.sync_dir(directory.unwrap_or(Path::new(".")))
 }

@@ -17,8 +17,8 @@ use crate::log::segment::{Segment, SegmentState, Tail};
 
 /// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
 const STATE_INTERVAL_BYTES: u64 = 32 << 20;
-/// Largest payload that recompression may decode to.
-const RECOMPRESS_MAX: usize = 256 << 20;
+/// Largest payload that a batch may decode to.
+const DECODED_MAX: usize = 256 << 20;
 
 /// A Kafka record batch that passed every check which needs no log.
 #[derive(Debug, Clone)]
@@ -47,8 +47,8 @@ pub struct Appended {
 pub struct Refusal {
     /// The error.
     pub error: Error,
-    /// The record's place in its batch and what is wrong with it.
-    pub record: Option<(usize, String)>,
+    /// The records' places in their batch and what is wrong with each.
+    pub records: Vec<(usize, String)>,
     /// The decoder's finding, where the bytes themselves are wrong.
     pub cause: Option<DecodeError>,
     /// Whether a record's timestamp is out of bounds.
@@ -63,14 +63,14 @@ impl From<DecodeError> for Refusal {
             }
             _ => ErrorKind::InvalidArgument,
         };
-        Self { error: Error::new(kind, cause.to_string()), record: None, cause: Some(cause), timestamp: false }
+        Self { error: Error::new(kind, cause.to_string()), records: Vec::new(), cause: Some(cause), timestamp: false }
     }
 }
 
 /// Checks a produced batch against the settings of its table, and rewrites what they ask for.
 ///
-/// Records of an uncompressed batch are stepped over (KIP-32 timestamp bounds, counts); compressed
-/// ones are taken by their header.
+/// The records are stepped over, decoded first where they are compressed: a payload that no consumer
+/// could read, a wrong count or a timestamp out of bounds (KIP-32) is refused here, as Kafka does.
 ///
 /// # Errors
 /// A [`Refusal`] that names what is wrong.
@@ -82,7 +82,7 @@ pub fn prepare(bytes: &Bytes, options: &LogOptions, now_ms: i64) -> std::result:
     }
     let too_large = |len: usize| {
         let message = format!("a batch of {len} bytes is larger than max.message.bytes ({})", options.max_message_bytes);
-        Refusal { error: Error::new(ErrorKind::TooLarge, message), record: None, cause: None, timestamp: false }
+        Refusal { error: Error::new(ErrorKind::TooLarge, message), records: Vec::new(), cause: None, timestamp: false }
     };
     if len > options.max_message_bytes {
         return Err(too_large(len));
@@ -94,19 +94,14 @@ pub fn prepare(bytes: &Bytes, options: &LogOptions, now_ms: i64) -> std::result:
     } else {
         (i64::MIN, i64::MAX)
     };
-    let mut max_timestamp = header.max_timestamp;
-    if header.codec() == 0 {
-        let scan = records::scan(&header, raw.bytes.get(HEADER_LEN..).unwrap_or_default(), bounds)?;
-        max_timestamp = scan.max_timestamp;
-        if let Some((index, timestamp)) = scan.first_out_of_bounds {
-            return Err(timestamp_refusal(index, timestamp, bounds));
-        }
-    } else if max_timestamp != -1 && (max_timestamp < bounds.0 || max_timestamp > bounds.1) {
-        return Err(timestamp_refusal(0, max_timestamp, bounds));
+    let stored = raw.bytes.clone();
+    let plain = records::decompress(header.codec(), stored.get(HEADER_LEN..).unwrap_or_default(), DECODED_MAX)?;
+    let scan = records::scan(&header, &plain, bounds)?;
+    if !scan.out_of_bounds.is_empty() {
+        return Err(timestamp_refusal(&scan.out_of_bounds, bounds));
     }
+    let max_timestamp = scan.max_timestamp;
     if let Some(codec) = options.codec.filter(|codec| *codec != header.codec()) {
-        let payload = raw.bytes.get(HEADER_LEN..).unwrap_or_default();
-        let plain = records::decompress(header.codec(), payload, RECOMPRESS_MAX)?;
         raw.bytes = batch::with_payload(&raw.bytes, codec, &records::compress(codec, &plain)?).into();
         if raw.bytes.len() > options.max_message_bytes {
             return Err(too_large(raw.bytes.len()));
@@ -121,13 +116,13 @@ pub fn prepare(bytes: &Bytes, options: &LogOptions, now_ms: i64) -> std::result:
     Ok(raw)
 }
 
-fn timestamp_refusal(index: usize, timestamp: i64, bounds: (i64, i64)) -> Refusal {
-    let message = format!(
-        "Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within [{}, {}]",
-        bounds.0, bounds.1
-    );
-    let error = Error::new(ErrorKind::InvalidArgument, message.clone());
-    Refusal { error, record: Some((index, message)), cause: None, timestamp: true }
+fn timestamp_refusal(found: &[(usize, i64)], bounds: (i64, i64)) -> Refusal {
+    let message = |(index, timestamp): &(usize, i64)| {
+        let range = format!("The timestamp should be within [{}, {}]", bounds.0, bounds.1);
+        (*index, format!("Timestamp {timestamp} of message with offset {index} is out of range. {range}"))
+    };
+    let error = Error::new(ErrorKind::InvalidArgument, "One or more records have been rejected due to invalid timestamp");
+    Refusal { error, records: found.iter().map(message).collect(), cause: None, timestamp: true }
 }
 
 impl Tablet {
@@ -157,7 +152,7 @@ impl Tablet {
         if stamped {
             header.max_timestamp = now_ms;
         }
-        let segment = self.active_segment(&mut writer, &options, raw.bytes.len() as u64, now_ms)?;
+        let segment = self.active_segment(&mut writer, &options, raw.bytes.len() as u64, header.max_timestamp)?;
         self.write(&segment, raw, &header, stamped)?;
         writer.producers.note(&header, base_offset, now_ms);
         self.note_epoch(&segment, base_offset);
@@ -173,12 +168,13 @@ impl Tablet {
     }
 
     /// The segment that takes the next `len` bytes, a new one where the rules of rolling ask for it.
-    fn active_segment(&self, writer: &mut Writer, options: &LogOptions, len: u64, now_ms: i64) -> Result<Arc<Segment>> {
+    /// Age is counted between record timestamps, as in Kafka: old records do not make a segment each.
+    fn active_segment(&self, writer: &mut Writer, options: &LogOptions, len: u64, timestamp: i64) -> Result<Arc<Segment>> {
         let active = self.segments.read().last().cloned();
         if let Some(active) = active {
             let tail = active.tail.read();
             let full = tail.end_position > 0 && tail.end_position + len > options.segment_bytes;
-            let age = if tail.first_timestamp >= 0 { now_ms.saturating_sub(tail.first_timestamp) } else { 0 };
+            let age = if tail.first_timestamp >= 0 { timestamp.saturating_sub(tail.first_timestamp) } else { 0 };
             if !full && !(tail.end_position > 0 && age > options.segment_ms) {
                 drop(tail);
                 return Ok(active);

@@ -1,5 +1,6 @@
 //! Syncing: what was appended becomes durable, waiters are told, state files follow.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,7 +54,7 @@ impl Tablet {
             segment.file.sync().map_err(io)?;
         }
         if names_dirty {
-            self.around.disk.sync_dir(&self.directory).map_err(io)?;
+            self.sync_names().map_err(io)?;
         }
         self.publish(offset);
         self.store_epochs()?;
@@ -62,6 +63,13 @@ impl Tablet {
         progress.segment = active.base_offset;
         progress.point = Some(RecoveryPoint { offset, segment: active.base_offset, position });
         Ok(())
+    }
+
+    /// Makes the names of segments durable, and those of the directories above them: a directory that
+    /// was made just before a failure may be there without being durable.
+    fn sync_names(&self) -> std::io::Result<()> {
+        let inside = |directory: &&Path| directory.starts_with(&self.around.root);
+        self.directory.ancestors().take_while(inside).try_for_each(|directory| self.around.disk.sync_dir(directory))
     }
 
     fn publish(&self, offset: i64) {

@@ -273,11 +273,7 @@ enum Undo {
     /// The assignment of this generation is not stored: all must join again.
     Assignment { generation: i32 },
     /// A static member's new id is not stored: the old id is good again.
-    StaticMember {
-        new_id: String,
-        old: Box<Member>,
-        leader: Option<String>,
-    },
+    StaticMember { new_id: String, old: Box<Member>, leader: Option<String> },
 }
 
 /// A member and what is known of its client.
@@ -313,11 +309,7 @@ impl Member {
     /// Restarts the session clock. Never shortens the longer time a new member has.
     fn touch(&mut self, now_ms: i64) {
         let expires_ms = after(now_ms, self.session_timeout_ms);
-        self.expires_ms = if self.is_new {
-            expires_ms.max(self.expires_ms)
-        } else {
-            expires_ms
-        };
+        self.expires_ms = if self.is_new { expires_ms.max(self.expires_ms) } else { expires_ms };
     }
 
     fn supports(&self, protocol: &str) -> bool {
@@ -325,13 +317,8 @@ impl Member {
     }
 
     fn metadata(&self, protocol: Option<&str>) -> Bytes {
-        let found = self
-            .protocols
-            .iter()
-            .find(|(name, _)| Some(name.as_str()) == protocol);
-        found
-            .map(|(_, metadata)| metadata.clone())
-            .unwrap_or_default()
+        let found = self.protocols.iter().find(|(name, _)| Some(name.as_str()) == protocol);
+        found.map(|(_, metadata)| metadata.clone()).unwrap_or_default()
     }
 }
 
@@ -400,37 +387,23 @@ impl Group {
     /// clocks start at `now_ms`, since heartbeats are not stored.
     pub(crate) fn restore(record: GroupRecord, now_ms: i64) -> Self {
         let mut group = Self::new(record.group_id);
-        group.state = if record.members.is_empty() {
-            State::Empty
-        } else {
-            State::Stable
-        };
+        group.state = if record.members.is_empty() { State::Empty } else { State::Stable };
         group.state_since_ms = record.state_since_ms;
         group.generation = record.generation;
-        group.protocol_type = record
-            .protocol_type
-            .filter(|protocol_type| !protocol_type.is_empty());
+        group.protocol_type = record.protocol_type.filter(|protocol_type| !protocol_type.is_empty());
         group.protocol_name = record.protocol_name;
         for member in record.members {
             group.restore_member(member, now_ms);
         }
-        let oldest = group
-            .members
-            .values()
-            .min_by_key(|member| member.seq)
-            .map(|member| member.id.clone());
-        group.leader = record
-            .leader
-            .filter(|leader| group.members.contains_key(leader))
-            .or(oldest);
+        let oldest = group.members.values().min_by_key(|member| member.seq).map(|member| member.id.clone());
+        group.leader = record.leader.filter(|leader| group.members.contains_key(leader)).or(oldest);
         group.subscribed = group.read_subscriptions();
         group
     }
 
     fn restore_member(&mut self, member: MemberRecord, now_ms: i64) {
         if let Some(instance_id) = &member.group_instance_id {
-            self.statics
-                .insert(instance_id.clone(), member.member_id.clone());
+            self.statics.insert(instance_id.clone(), member.member_id.clone());
         }
         let protocol = self.protocol_name.clone().unwrap_or_default();
         let given_ms = member.rebalance_timeout_ms;
@@ -440,11 +413,7 @@ impl Group {
             client_id: member.client_id,
             client_host: member.client_host,
             session_timeout_ms: member.session_timeout_ms,
-            rebalance_timeout_ms: if given_ms > 0 {
-                given_ms
-            } else {
-                member.session_timeout_ms
-            },
+            rebalance_timeout_ms: if given_ms > 0 { given_ms } else { member.session_timeout_ms },
             protocols: vec![(protocol, member.subscription)],
             assignment: member.assignment,
             seq: self.seq_next,
@@ -469,10 +438,7 @@ impl Group {
             protocol_name: self.protocol_name.clone(),
             leader: self.leader.clone(),
             state_since_ms: self.state_since_ms,
-            members: members
-                .into_iter()
-                .map(|member| self.member_record(member))
-                .collect(),
+            members: members.into_iter().map(|member| self.member_record(member)).collect(),
         }
     }
 
@@ -504,11 +470,7 @@ impl Group {
                 Some(_) => {}
             }
         }
-        if self.members.contains_key(member_id) {
-            Ok(())
-        } else {
-            Err(ErrorCode::UnknownMemberId)
-        }
+        if self.members.contains_key(member_id) { Ok(()) } else { Err(ErrorCode::UnknownMemberId) }
     }
 
     fn touch(&mut self, member_id: &str, now_ms: i64) {
@@ -528,10 +490,7 @@ impl Group {
         generation: i32,
     ) -> Step {
         let result = self.try_heartbeat(now_ms, member_id, instance_id, generation);
-        Step {
-            replies: vec![(token, Reply::Heartbeat(result))],
-            ..Step::default()
-        }
+        Step { replies: vec![(token, Reply::Heartbeat(result))], ..Step::default() }
     }
 
     fn try_heartbeat(
@@ -582,25 +541,8 @@ impl Group {
         Ok(())
     }
 
-    /// Whether TxnOffsetCommit may go on (KIP-447): as OffsetCommit, but old producers name no member and are let
-    /// through whatever the state, and a rebalance is no reason to refuse. It is no sign of life.
-    pub(crate) fn check_txn_commit(
-        &self,
-        member_id: &str,
-        instance_id: Option<&str>,
-        generation: i32,
-    ) -> Result<(), ErrorCode> {
-        self.check_committer(member_id, instance_id, generation)
-            .map(|_| ())
-    }
-
     /// `Ok(true)` for a valid member, `Ok(false)` for a commit that names none.
-    fn check_committer(
-        &self,
-        member_id: &str,
-        instance_id: Option<&str>,
-        generation: i32,
-    ) -> Result<bool, ErrorCode> {
+    fn check_committer(&self, member_id: &str, instance_id: Option<&str>, generation: i32) -> Result<bool, ErrorCode> {
         if self.state == State::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
@@ -609,11 +551,7 @@ impl Group {
             return Ok(false);
         }
         self.validate_member(member_id, instance_id)?;
-        if generation == self.generation {
-            Ok(true)
-        } else {
-            Err(ErrorCode::IllegalGeneration)
-        }
+        if generation == self.generation { Ok(true) } else { Err(ErrorCode::IllegalGeneration) }
     }
 }
 

@@ -8,6 +8,7 @@ mod classic;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +39,8 @@ struct Inner {
     group: Group,
     offsets: BTreeMap<Place, Committed>,
     parked: HashMap<Token, oneshot::Sender<Reply>>,
+    /// Offsets were committed: the group exists until it is deleted or its last offset expires.
+    committed: bool,
     /// Set when the cell left the map: whoever still holds it must look again.
     gone: bool,
 }
@@ -55,6 +58,16 @@ pub(crate) struct Coordinator {
     retention_ms: i64,
     groups: Mutex<HashMap<String, Arc<Cell>>>,
     next_token: AtomicU64,
+}
+
+/// Who commits.
+pub(crate) struct Committer {
+    /// Version of OffsetCommit: some error codes depend on it.
+    pub(crate) version: i16,
+    pub(crate) member: String,
+    pub(crate) instance: Option<String>,
+    /// -1 for consumers without group management.
+    pub(crate) generation: i32,
 }
 
 /// One line of ListGroups.
@@ -96,8 +109,14 @@ impl Drop for Parked {
     }
 }
 
+/// Runs a change to its end even when the request it belongs to is dropped half-way: a state machine
+/// that moved on must have its record written and its replies sent.
+async fn to_the_end<T: Send + 'static>(change: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    tokio::spawn(change).await.ok()
+}
+
 fn new_cell(group: Group) -> Arc<Cell> {
-    let inner = Inner { group, offsets: BTreeMap::new(), parked: HashMap::new(), gone: false };
+    let inner = Inner { group, offsets: BTreeMap::new(), parked: HashMap::new(), committed: false, gone: false };
     Arc::new(Cell { inner: AsyncMutex::new(inner), deadline_ms: AtomicI64::new(i64::MAX) })
 }
 
@@ -114,7 +133,7 @@ impl Coordinator {
     ) -> sluice_engine::Result<Arc<Self>> {
         let now = clock.now_ms();
         let mut groups: HashMap<String, Inner> = HashMap::new();
-        let fresh = |group: Group| Inner { group, offsets: BTreeMap::new(), parked: HashMap::new(), gone: false };
+        let fresh = |group: Group| Inner { group, offsets: BTreeMap::new(), parked: HashMap::new(), committed: false, gone: false };
         for (key, value) in backend.scan_state(store::GROUPS.to_vec()).await? {
             match store::read_group(&value) {
                 Ok(record) => {
@@ -128,6 +147,7 @@ impl Coordinator {
                 Ok((group, place, committed)) => {
                     let inner = groups.entry(group.clone()).or_insert_with(|| fresh(Group::new(group)));
                     inner.offsets.insert(place, committed);
+                    inner.committed = true;
                 }
                 Err(error) => tracing::error!(key = %String::from_utf8_lossy(&key), %error, "an offset is lost"),
             }
@@ -159,8 +179,10 @@ impl Coordinator {
             };
             for (id, cell) in due {
                 let mut inner = cell.inner.lock().await;
-                let step = inner.group.tick(now);
-                self.settle(&id, &cell, &mut inner, step).await;
+                if !inner.gone {
+                    let step = inner.group.tick(now);
+                    self.settle(&id, &cell, &mut inner, step).await;
+                }
             }
             if now >= next_expiry {
                 next_expiry = now + EXPIRY_INTERVAL_MS;
@@ -182,21 +204,25 @@ impl Coordinator {
     async fn operate(
         self: &Arc<Self>,
         group: &str,
-        operation: impl FnOnce(&mut Group, i64, Token) -> Step,
+        operation: impl FnOnce(&mut Group, i64, Token) -> Step + Send + 'static,
     ) -> Parked {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        loop {
-            let cell = self.cell(group);
-            let mut inner = cell.inner.lock().await;
-            if inner.gone {
-                continue;
+        let (this, id) = (Arc::clone(self), group.to_owned());
+        to_the_end(async move {
+            loop {
+                let cell = this.cell(&id);
+                let mut inner = cell.inner.lock().await;
+                if inner.gone {
+                    continue;
+                }
+                inner.parked.insert(token, sender);
+                let step = operation(&mut inner.group, this.clock.now_ms(), token);
+                this.settle(&id, &cell, &mut inner, step).await;
+                break;
             }
-            inner.parked.insert(token, sender);
-            let step = operation(&mut inner.group, self.clock.now_ms(), token);
-            self.settle(group, &cell, &mut inner, step).await;
-            break;
-        }
+        })
+        .await;
         Parked { coordinator: Arc::clone(self), group: group.to_owned(), token, receiver: Some(receiver) }
     }
 
@@ -217,7 +243,7 @@ impl Coordinator {
             }
         }
         cell.deadline_ms.store(inner.group.next_deadline_ms().unwrap_or(i64::MAX), Ordering::Release);
-        if inner.group.is_blank() && inner.offsets.is_empty() && inner.parked.is_empty() {
+        if inner.group.is_blank() && !inner.committed && inner.parked.is_empty() {
             inner.gone = true;
             self.groups.lock().remove(id);
         }
@@ -234,12 +260,13 @@ impl Coordinator {
 
     /// JoinGroup.
     pub(crate) async fn join(self: &Arc<Self>, group: &str, request: JoinRequest) -> Parked {
-        self.operate(group, |state, now, token| state.join(&self.config, now, token, Uuid::new_v4(), request)).await
+        let config = self.config.clone();
+        self.operate(group, move |state, now, token| state.join(&config, now, token, Uuid::new_v4(), request)).await
     }
 
     /// SyncGroup.
     pub(crate) async fn sync(self: &Arc<Self>, group: &str, request: SyncRequest) -> Parked {
-        self.operate(group, |state, now, token| state.sync(now, token, &request)).await
+        self.operate(group, move |state, now, token| state.sync(now, token, &request)).await
     }
 
     /// Heartbeat.
@@ -250,12 +277,14 @@ impl Coordinator {
         instance: Option<&str>,
         generation: i32,
     ) -> Parked {
-        self.operate(group, |state, now, token| state.heartbeat(now, token, member, instance, generation)).await
+        let (member, instance) = (member.to_owned(), instance.map(str::to_owned));
+        self.operate(group, move |state, now, token| state.heartbeat(now, token, &member, instance.as_deref(), generation))
+            .await
     }
 
     /// LeaveGroup.
     pub(crate) async fn leave(self: &Arc<Self>, group: &str, request: LeaveRequest) -> Parked {
-        self.operate(group, |state, now, token| state.leave(now, token, &request)).await
+        self.operate(group, move |state, now, token| state.leave(now, token, &request)).await
     }
 
     /// The group as DescribeGroups shows it; `None` when there is none.
@@ -281,7 +310,12 @@ impl Coordinator {
     }
 
     /// DeleteGroups: the group and its offsets.
-    pub(crate) async fn delete(&self, group: &str) -> Result<(), ErrorCode> {
+    pub(crate) async fn delete(self: &Arc<Self>, group: &str) -> Result<(), ErrorCode> {
+        let (this, group) = (Arc::clone(self), group.to_owned());
+        to_the_end(async move { this.delete_now(&group).await }).await.unwrap_or(Err(ErrorCode::CoordinatorNotAvailable))
+    }
+
+    async fn delete_now(&self, group: &str) -> Result<(), ErrorCode> {
         let cell = self.existing(group).ok_or(ErrorCode::GroupIdNotFound)?;
         let mut inner = cell.inner.lock().await;
         if inner.gone {
@@ -305,14 +339,23 @@ impl Coordinator {
 
     /// Checks whether a commit may go on, and if so makes `offsets` durable.
     pub(crate) async fn commit(
-        &self,
+        self: &Arc<Self>,
         group: &str,
-        version: i16,
-        member: &str,
-        instance: Option<&str>,
-        generation: i32,
+        committer: Committer,
         offsets: Vec<(Place, Committed)>,
     ) -> Result<(), ErrorCode> {
+        let (this, group) = (Arc::clone(self), group.to_owned());
+        let change = to_the_end(async move { this.commit_now(&group, &committer, offsets).await });
+        change.await.unwrap_or(Err(ErrorCode::CoordinatorNotAvailable))
+    }
+
+    async fn commit_now(
+        &self,
+        group: &str,
+        committer: &Committer,
+        offsets: Vec<(Place, Committed)>,
+    ) -> Result<(), ErrorCode> {
+        let Committer { version, generation, .. } = *committer;
         loop {
             if self.existing(group).is_none() {
                 check_commit_without_group(version, generation)?;
@@ -322,11 +365,12 @@ impl Coordinator {
             if inner.gone {
                 continue;
             }
-            let blank = inner.group.is_blank() && inner.offsets.is_empty();
+            let blank = inner.group.is_blank() && !inner.committed;
             let checked = if blank {
                 check_commit_without_group(version, generation)
             } else {
-                inner.group.check_commit(self.clock.now_ms(), member, instance, generation)
+                let instance = committer.instance.as_deref();
+                inner.group.check_commit(self.clock.now_ms(), &committer.member, instance, generation)
             };
             let outcome = match checked {
                 Ok(()) => {
@@ -338,6 +382,7 @@ impl Coordinator {
             };
             if outcome.is_ok() {
                 inner.offsets.extend(offsets);
+                inner.committed = true;
             }
             self.settle(group, &cell, &mut inner, Step::default()).await;
             return outcome;
@@ -354,12 +399,25 @@ impl Coordinator {
 
     /// OffsetDelete: forgets offsets of topics that no member consumes; the answer says which it kept.
     pub(crate) async fn delete_offsets(
+        self: &Arc<Self>,
+        group: &str,
+        topics: Vec<(String, Uuid, Vec<i32>)>,
+    ) -> Result<Vec<String>, ErrorCode> {
+        let (this, group) = (Arc::clone(self), group.to_owned());
+        let change = to_the_end(async move { this.delete_offsets_now(&group, topics).await });
+        change.await.unwrap_or(Err(ErrorCode::CoordinatorNotAvailable))
+    }
+
+    async fn delete_offsets_now(
         &self,
         group: &str,
         topics: Vec<(String, Uuid, Vec<i32>)>,
     ) -> Result<Vec<String>, ErrorCode> {
         let cell = self.existing(group).ok_or(ErrorCode::GroupIdNotFound)?;
         let mut inner = cell.inner.lock().await;
+        if inner.gone {
+            return Err(ErrorCode::GroupIdNotFound);
+        }
         inner.group.check_offset_delete()?;
         let mut kept = Vec::new();
         let mut places = Vec::new();
@@ -409,10 +467,16 @@ impl Coordinator {
         let cells: Vec<_> = self.groups.lock().iter().map(|(id, cell)| (id.clone(), Arc::clone(cell))).collect();
         for (id, cell) in cells {
             let mut inner = cell.inner.lock().await;
+            if inner.gone {
+                continue;
+            }
             let places: Vec<_> =
                 inner.offsets.iter().filter(|(place, it)| which(place, it, &inner.group)).map(|(place, _)| *place).collect();
             if let Err(code) = self.forget(&id, &cell, &mut inner, places).await {
                 tracing::warn!(group = id, ?code, "offsets were not removed");
+            } else if inner.offsets.is_empty() && inner.committed {
+                inner.committed = false;
+                self.settle(&id, &cell, &mut inner, Step::default()).await;
             }
         }
     }

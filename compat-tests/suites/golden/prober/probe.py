@@ -263,6 +263,9 @@ def topic(name, parts=1, configs=None, rf=1):
         },
     )
     t = r["Topics"][0]
+    if t["ErrorCode"] == 40 and "compact" in c.get("cleanup.policy", ""):
+        # A server without compaction: the other probes of the area still want their topics.
+        return topic(name, parts, {k: v for k, v in c.items() if k != "cleanup.policy"}, rf)
     if t["ErrorCode"]:
         raise RuntimeError("create %s: %s" % (name, t))
     until("Metadata", 12, {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False})

@@ -45,10 +45,7 @@ pub(crate) struct MemberDescription {
 
 /// Whether an OffsetCommit may create a group that does not exist. Only without a generation; else the code depends
 /// on the version, since clients before version 9 do not know GROUP_ID_NOT_FOUND in this place (KIP-848).
-pub(crate) fn check_commit_without_group(
-    api_version: i16,
-    generation: i32,
-) -> Result<(), ErrorCode> {
+pub(crate) fn check_commit_without_group(api_version: i16, generation: i32) -> Result<(), ErrorCode> {
     if generation < 0 {
         Ok(())
     } else if api_version >= 9 {
@@ -59,11 +56,6 @@ pub(crate) fn check_commit_without_group(
 }
 
 impl Group {
-    /// The group's name.
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
     /// Where the group stands.
     pub(crate) fn state(&self) -> State {
         self.state
@@ -75,6 +67,7 @@ impl Group {
     }
 
     /// The current generation.
+    #[cfg(test)]
     pub(crate) fn generation(&self) -> i32 {
         self.generation
     }
@@ -87,10 +80,7 @@ impl Group {
     /// Whether nothing would be lost if the group were forgotten (its committed offsets apart): no member was ever
     /// in it and no id is given out. A request to a missing group may make one with [`Group::new`] and drop it again.
     pub(crate) fn is_blank(&self) -> bool {
-        self.state == State::Empty
-            && self.generation == 0
-            && self.members.is_empty()
-            && self.pending.is_empty()
+        self.state == State::Empty && self.generation == 0 && self.members.is_empty() && self.pending.is_empty()
     }
 
     /// The group as DescribeGroups shows it: metadata and protocol only when Stable.
@@ -102,11 +92,7 @@ impl Group {
             group_instance_id: member.instance_id.clone(),
             client_id: member.client_id.clone(),
             client_host: member.client_host.clone(),
-            metadata: if stable {
-                member.metadata(protocol_name)
-            } else {
-                Bytes::new()
-            },
+            metadata: if stable { member.metadata(protocol_name) } else { Bytes::new() },
             assignment: member.assignment.clone(),
         });
         Description {
@@ -121,10 +107,7 @@ impl Group {
     /// case does not matter, and names that do not exist match nothing.
     pub(crate) fn is_listed(&self, states: &[&str], types: &[&str]) -> bool {
         let matches = |filter: &[&str], name: &str| {
-            filter.is_empty()
-                || filter
-                    .iter()
-                    .any(|wanted| wanted.eq_ignore_ascii_case(name))
+            filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
         };
         matches(states, self.state.name()) && matches(types, "classic")
     }
@@ -134,19 +117,13 @@ impl Group {
         match self.state {
             State::Empty => Ok(()),
             State::Dead => Err(ErrorCode::GroupIdNotFound),
-            State::PreparingRebalance | State::CompletingRebalance | State::Stable => {
-                Err(ErrorCode::NonEmptyGroup)
-            }
+            State::PreparingRebalance | State::CompletingRebalance | State::Stable => Err(ErrorCode::NonEmptyGroup),
         }
     }
 
     /// Whether OffsetDelete may go on at all (KIP-496). For each topic then ask [`Group::subscribed_to`].
     pub(crate) fn check_offset_delete(&self) -> Result<(), ErrorCode> {
-        if self.uses_consumer_protocol() && self.state != State::Dead {
-            Ok(())
-        } else {
-            self.check_delete()
-        }
+        if self.uses_consumer_protocol() && self.state != State::Dead { Ok(()) } else { self.check_delete() }
     }
 
     /// Whether a member consumes `topic`, so that its offsets must stay. A consumer group whose subscriptions cannot

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use sluice_protocol::ErrorCode;
 
 use super::{
-    Config, Group, JoinErr, JoinOk, JoinRequest, Member, NEW_MEMBER_JOIN_TIMEOUT_MS, Reply, State,
-    Step, Token, Undo, after,
+    Config, Group, JoinErr, JoinOk, JoinRequest, Member, NEW_MEMBER_JOIN_TIMEOUT_MS, Reply, State, Step, Token, Undo,
+    after,
 };
 
 /// Since this version a dynamic member must come back with the id it is given (KIP-394).
@@ -45,12 +45,7 @@ impl Group {
         step: &mut Step,
     ) -> Result<(), JoinErr> {
         let member_id = request.member_id.clone();
-        let refuse = |code| {
-            Err(JoinErr {
-                code,
-                member_id: member_id.clone(),
-            })
-        };
+        let refuse = |code| Err(JoinErr { code, member_id: member_id.clone() });
         if self.id.is_empty() {
             return refuse(ErrorCode::InvalidGroupId);
         }
@@ -64,10 +59,7 @@ impl Group {
         if !self.has_room_for(&member_id, config.group_max_size) {
             self.evict(&member_id, step);
             self.complete_join_if_all_joined(now_ms, step);
-            return Err(JoinErr {
-                code: ErrorCode::GroupMaxSizeReached,
-                member_id: String::new(),
-            });
+            return Err(JoinErr { code: ErrorCode::GroupMaxSizeReached, member_id: String::new() });
         }
         if self.state == State::Dead {
             return refuse(ErrorCode::CoordinatorNotAvailable);
@@ -96,16 +88,10 @@ impl Group {
         match self.state {
             State::Empty | State::Dead => true,
             State::PreparingRebalance => {
-                let joined = self
-                    .members
-                    .values()
-                    .filter(|member| member.parked_join.is_some())
-                    .count();
+                let joined = self.members.values().filter(|member| member.parked_join.is_some()).count();
                 member.is_some_and(|member| member.parked_join.is_some()) || joined < group_max_size
             }
-            State::CompletingRebalance | State::Stable => {
-                member.is_some() || self.members.len() < group_max_size
-            }
+            State::CompletingRebalance | State::Stable => member.is_some() || self.members.len() < group_max_size,
         }
     }
 
@@ -115,9 +101,7 @@ impl Group {
             return !protocol_type.is_empty() && !protocols.is_empty();
         }
         self.protocol_type.as_deref() == Some(protocol_type)
-            && protocols
-                .iter()
-                .any(|(name, _)| self.members.values().all(|member| member.supports(name)))
+            && protocols.iter().any(|(name, _)| self.members.values().all(|member| member.supports(name)))
     }
 
     /// A client without a member id.
@@ -129,27 +113,18 @@ impl Group {
         request: &JoinRequest,
         step: &mut Step,
     ) -> Result<(), JoinErr> {
-        let stem = request
-            .group_instance_id
-            .as_ref()
-            .unwrap_or(&request.client_id);
+        let stem = request.group_instance_id.as_ref().unwrap_or(&request.client_id);
         let new_id = format!("{stem}-{fresh}");
         if let Some(instance_id) = &request.group_instance_id {
             match self.statics.get(instance_id).cloned() {
-                Some(old_id) => {
-                    self.replace_static_member(now_ms, token, &old_id, new_id, request, step)
-                }
+                Some(old_id) => self.replace_static_member(now_ms, token, &old_id, new_id, request, step),
                 None => self.add_member(now_ms, token, new_id, false, request, step),
             }
             return Ok(());
         }
         if request.api_version >= MEMBER_ID_REQUIRED_SINCE {
-            self.pending
-                .insert(new_id.clone(), after(now_ms, request.session_timeout_ms));
-            return Err(JoinErr {
-                code: ErrorCode::MemberIdRequired,
-                member_id: new_id,
-            });
+            self.pending.insert(new_id.clone(), after(now_ms, request.session_timeout_ms));
+            return Err(JoinErr { code: ErrorCode::MemberIdRequired, member_id: new_id });
         }
         self.add_member(now_ms, token, new_id, false, request, step);
         Ok(())
@@ -214,11 +189,7 @@ impl Group {
         member.knows_id = true;
         member.touch(now_ms);
         if answer_now {
-            let members = if leads {
-                self.join_members()
-            } else {
-                Vec::new()
-            };
+            let members = if leads { self.join_members() } else { Vec::new() };
             let answer = self.join_ok(&request.member_id, members);
             step.replies.push((token, Reply::Join(Ok(answer))));
             return;
@@ -228,10 +199,7 @@ impl Group {
             member.expires_ms = now_ms.saturating_add(NEW_MEMBER_JOIN_TIMEOUT_MS);
         }
         if let Some(superseded) = member.parked_join.replace(token) {
-            let refused = JoinErr {
-                code: ErrorCode::RebalanceInProgress,
-                member_id: member.id.clone(),
-            };
+            let refused = JoinErr { code: ErrorCode::RebalanceInProgress, member_id: member.id.clone() };
             step.replies.push((superseded, Reply::Join(Err(refused))));
         }
         self.rebalance_or_complete_join(now_ms, step);
@@ -252,22 +220,13 @@ impl Group {
             return;
         };
         if let Some(parked) = old.parked_join.take() {
-            let fenced = JoinErr {
-                code: ErrorCode::FencedInstanceId,
-                member_id: old_id.to_owned(),
-            };
+            let fenced = JoinErr { code: ErrorCode::FencedInstanceId, member_id: old_id.to_owned() };
             step.replies.push((parked, Reply::Join(Err(fenced))));
         }
         if let Some(parked) = old.parked_sync.take() {
-            step.replies
-                .push((parked, Reply::Sync(Err(ErrorCode::FencedInstanceId))));
+            step.replies.push((parked, Reply::Sync(Err(ErrorCode::FencedInstanceId))));
         }
-        let mut new = Member {
-            id: new_id.clone(),
-            is_new: false,
-            knows_id: false,
-            ..old.clone()
-        };
+        let mut new = Member { id: new_id.clone(), is_new: false, knows_id: false, ..old.clone() };
         new.take_terms(request);
         new.touch(now_ms);
         new.parked_join = Some(token);
@@ -284,11 +243,7 @@ impl Group {
         }
         if self.state == State::Stable && self.select_protocol() == self.protocol_name {
             self.admit_replacement(&new_id, leader_before.as_deref(), request.api_version, step);
-            step.undo = Undo::StaticMember {
-                new_id,
-                old: Box::new(old),
-                leader: leader_before,
-            };
+            step.undo = Undo::StaticMember { new_id, old: Box::new(old), leader: leader_before };
         } else {
             self.rebalance_or_complete_join(now_ms, step);
         }
@@ -296,32 +251,18 @@ impl Group {
 
     /// Lets a replaced static member into the running generation. Clients before version 9 are told the leader of
     /// before, even if they were it themselves, so that they take a follower's part and do not assign again.
-    fn admit_replacement(
-        &mut self,
-        new_id: &str,
-        leader_before: Option<&str>,
-        api_version: i16,
-        step: &mut Step,
-    ) {
+    fn admit_replacement(&mut self, new_id: &str, leader_before: Option<&str>, api_version: i16, step: &mut Step) {
         step.record = Some(self.record());
         let leads = self.leader.as_deref() == Some(new_id);
         let may_skip = api_version >= SKIP_ASSIGNMENT_SINCE;
-        let members = if leads && may_skip {
-            self.join_members()
-        } else {
-            Vec::new()
-        };
+        let members = if leads && may_skip { self.join_members() } else { Vec::new() };
         let mut answer = self.join_ok(new_id, members);
         if may_skip {
             answer.skip_assignment = leads;
         } else {
             answer.leader = leader_before.unwrap_or_default().to_owned();
         }
-        if let Some(parked) = self
-            .members
-            .get_mut(new_id)
-            .and_then(|member| member.parked_join.take())
-        {
+        if let Some(parked) = self.members.get_mut(new_id).and_then(|member| member.parked_join.take()) {
             step.replies.push((parked, Reply::Join(Ok(answer))));
         }
     }
@@ -343,21 +284,10 @@ impl Group {
 impl Member {
     /// What a JoinGroup may change. The metadata is copied: it stays for long and must not keep a network buffer.
     fn take_terms(&mut self, request: &JoinRequest) {
-        let given_ms = if request.api_version == 0 {
-            0
-        } else {
-            request.rebalance_timeout_ms
-        };
+        let given_ms = if request.api_version == 0 { 0 } else { request.rebalance_timeout_ms };
         self.session_timeout_ms = request.session_timeout_ms;
-        self.rebalance_timeout_ms = if given_ms > 0 {
-            given_ms
-        } else {
-            request.session_timeout_ms
-        };
-        let copied = request
-            .protocols
-            .iter()
-            .map(|(name, metadata)| (name.clone(), Bytes::copy_from_slice(metadata)));
+        self.rebalance_timeout_ms = if given_ms > 0 { given_ms } else { request.session_timeout_ms };
+        let copied = request.protocols.iter().map(|(name, metadata)| (name.clone(), Bytes::copy_from_slice(metadata)));
         self.protocols = copied.collect();
     }
 }

@@ -20,10 +20,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % bound
     }
     fn one_in(&mut self, bound: usize) -> bool {
@@ -78,6 +75,8 @@ struct Model {
     alive: HashMap<String, (i64, i64)>,
     /// Ids that left or were replaced: nothing may succeed under them again.
     gone: BTreeSet<String>,
+    /// The last generation each id was told of.
+    told: HashMap<String, i32>,
     stored: Option<GroupRecord>,
     successes: usize,
 }
@@ -94,10 +93,7 @@ impl Model {
             ..Client::default()
         });
         let mut clients: Vec<Client> = clients.collect();
-        for client in clients
-            .iter_mut()
-            .filter(|client| client.instance_id.is_some())
-        {
+        for client in clients.iter_mut().filter(|client| client.instance_id.is_some()) {
             client.api_version = client.api_version.max(5);
         }
         Self {
@@ -109,32 +105,21 @@ impl Model {
             names: HashMap::new(),
             alive: HashMap::new(),
             gone: BTreeSet::new(),
+            told: HashMap::new(),
             stored: None,
             successes: 0,
         }
     }
 
     fn name(&self, member_id: &str) -> String {
-        self.names
-            .get(member_id)
-            .cloned()
-            .unwrap_or_else(|| member_id.to_owned())
+        self.names.get(member_id).cloned().unwrap_or_else(|| member_id.to_owned())
     }
 
     fn send(&mut self, at: usize, kind: Kind) -> Token {
         self.bench.token += 1;
         let client = &self.clients[at];
         let (member_id, generation) = (client.member_id.clone(), client.generation);
-        self.sent.insert(
-            self.bench.token,
-            Sent {
-                client: at,
-                kind,
-                at_ms: self.bench.now_ms,
-                member_id,
-                generation,
-            },
-        );
+        self.sent.insert(self.bench.token, Sent { client: at, kind, at_ms: self.bench.now_ms, member_id, generation });
         self.clients[at].waiting = Some(self.bench.token);
         self.bench.token
     }
@@ -143,10 +128,7 @@ impl Model {
         let rebalance_timeout_ms = REBALANCES_MS[self.random.below(3)];
         let mut protocols: Vec<(String, Bytes)> = vec![("range".into(), Bytes::from_static(b"1"))];
         if self.random.one_in(2) {
-            protocols.insert(
-                self.random.below(2),
-                ("sticky".into(), Bytes::from_static(b"2")),
-            );
+            protocols.insert(self.random.below(2), ("sticky".into(), Bytes::from_static(b"2")));
         }
         let client = &self.clients[at];
         let request = JoinRequest {
@@ -165,16 +147,10 @@ impl Model {
         self.saw(&request.member_id);
         let statics_before = self.bench.group.statics.clone();
         let fresh = Uuid::from_u128(u128::from(token));
-        let step =
-            self.bench
-                .group
-                .join(&self.bench.config, self.bench.now_ms, token, fresh, request);
+        let step = self.bench.group.join(&self.bench.config, self.bench.now_ms, token, fresh, request);
         for (instance_id, member_id) in &self.bench.group.statics {
             self.names.insert(member_id.clone(), instance_id.clone());
-            if let Some(old) = statics_before
-                .get(instance_id)
-                .filter(|old| *old != member_id)
-            {
+            if let Some(old) = statics_before.get(instance_id).filter(|old| *old != member_id) {
                 self.gone.insert(old.clone());
             }
         }
@@ -186,21 +162,10 @@ impl Model {
         let assigned = std::mem::take(&mut client.to_assign);
         let (member_id, generation) = (client.member_id.clone(), client.generation);
         let named = assigned.iter().map(|member| {
-            let name = self
-                .names
-                .get(&member.member_id)
-                .unwrap_or(&member.member_id);
-            (
-                member.member_id.clone(),
-                Bytes::from(format!("{generation}:{name}")),
-            )
+            let name = self.names.get(&member.member_id).unwrap_or(&member.member_id);
+            (member.member_id.clone(), Bytes::from(format!("{generation}:{name}")))
         });
-        let request = SyncRequest {
-            member_id,
-            generation,
-            assignments: named.collect(),
-            ..SyncRequest::default()
-        };
+        let request = SyncRequest { member_id, generation, assignments: named.collect(), ..SyncRequest::default() };
         let token = self.send(at, Kind::Sync);
         let step = self.bench.group.sync(self.bench.now_ms, token, &request);
         self.settle(step);
@@ -222,18 +187,13 @@ impl Model {
         let (now_ms, before) = (self.bench.now_ms, self.bench.group.state);
         let result = if self.random.one_in(2) {
             self.bench.token += 1;
-            let step =
-                self.bench
-                    .group
-                    .heartbeat(now_ms, self.bench.token, &member_id, None, generation);
+            let step = self.bench.group.heartbeat(now_ms, self.bench.token, &member_id, None, generation);
             match step.replies.as_slice() {
                 [(token, Reply::Heartbeat(result))] if *token == self.bench.token => *result,
                 other => panic!("not one heartbeat reply: {other:?}"),
             }
         } else {
-            self.bench
-                .group
-                .check_commit(now_ms, &member_id, None, generation)
+            self.bench.group.check_commit(now_ms, &member_id, None, generation)
         };
         let in_generation = generation == self.bench.group.generation;
         if result.is_ok() && before != State::Empty {
@@ -241,8 +201,7 @@ impl Model {
             assert!(in_generation, "success in the old generation {generation}");
             self.assert_alive(&member_id);
         }
-        let counts =
-            result.is_ok() || (result == Err(ErrorCode::RebalanceInProgress) && in_generation);
+        let counts = result.is_ok() || (result == Err(ErrorCode::RebalanceInProgress) && in_generation);
         if counts && before != State::Empty {
             self.saw(&member_id);
         }
@@ -255,10 +214,7 @@ impl Model {
         let parked = self.sent.values().any(|sent| sent.member_id == member_id);
         let (seen_ms, session_ms) = self.alive[member_id];
         let silent_ms = self.bench.now_ms - seen_ms;
-        assert!(
-            parked || silent_ms < session_ms,
-            "{member_id} was silent for {silent_ms} ms"
-        );
+        assert!(parked || silent_ms < session_ms, "{member_id} was silent for {silent_ms} ms");
     }
 
     fn saw(&mut self, member_id: &str) {
@@ -274,20 +230,13 @@ impl Model {
 
     fn leave(&mut self, at: usize) {
         let member_id = std::mem::take(&mut self.clients[at].member_id);
-        let request = LeaveRequest {
-            api_version: 3,
-            members: vec![(member_id.clone(), None)],
-        };
+        let request = LeaveRequest { api_version: 3, members: vec![(member_id.clone(), None)] };
         self.bench.token += 1;
         let token = self.bench.token;
         self.gone.insert(member_id);
         let mut step = self.bench.group.leave(self.bench.now_ms, token, &request);
-        let own = step
-            .replies
-            .iter()
-            .position(|(answered, _)| *answered == token);
-        step.replies
-            .remove(own.expect("a leave is answered at once"));
+        let own = step.replies.iter().position(|(answered, _)| *answered == token);
+        step.replies.remove(own.expect("a leave is answered at once"));
         self.settle(step);
     }
 
@@ -300,11 +249,7 @@ impl Model {
         if let Some(token) = client.waiting.take()
             && self.random.one_in(2)
         {
-            let member_id = self
-                .sent
-                .remove(&token)
-                .map(|sent| sent.member_id)
-                .unwrap_or_default();
+            let member_id = self.sent.remove(&token).map(|sent| sent.member_id).unwrap_or_default();
             self.saw(&member_id);
             let step = self.bench.group.abandon(self.bench.now_ms, token);
             self.settle(step);
@@ -323,32 +268,21 @@ impl Model {
         self.bench.group = Group::restore(record, now_ms);
         // What was not stored never was; its generations will be given out again.
         let generation = self.bench.group.generation;
+        self.told = self.bench.group.members.keys().map(|member_id| (member_id.clone(), generation)).collect();
         self.generations.retain(|known, _| *known <= generation);
-        self.alive
-            .values_mut()
-            .for_each(|(seen_ms, _)| *seen_ms = now_ms);
-        for client in self
-            .clients
-            .iter_mut()
-            .filter(|client| client.generation > generation)
-        {
+        self.alive.values_mut().for_each(|(seen_ms, _)| *seen_ms = now_ms);
+        for client in self.clients.iter_mut().filter(|client| client.generation > generation) {
             client.member_id.clear();
             client.synced = false;
         }
-        self.gone
-            .retain(|member_id| !self.bench.group.members.contains_key(member_id));
+        self.gone.retain(|member_id| !self.bench.group.members.contains_key(member_id));
     }
 
     /// Stores the record, or fails to, and hands out the replies.
     fn settle(&mut self, mut step: Step) {
         if step.record.is_some() && self.random.one_in(20) {
-            step = self.bench.group.persist_failed(
-                self.bench.now_ms,
-                step,
-                ErrorCode::CoordinatorNotAvailable,
-            );
-            self.gone
-                .retain(|member_id| !self.bench.group.members.contains_key(member_id));
+            step = self.bench.group.persist_failed(self.bench.now_ms, step, ErrorCode::CoordinatorNotAvailable);
+            self.gone.retain(|member_id| !self.bench.group.members.contains_key(member_id));
             self.saw_all();
         }
         if let Some(record) = step.record.take() {
@@ -358,10 +292,7 @@ impl Model {
             self.stored = Some(record);
         }
         for (token, reply) in step.replies {
-            let sent = self
-                .sent
-                .remove(&token)
-                .unwrap_or_else(|| panic!("token {token} is not waiting: {reply:?}"));
+            let sent = self.sent.remove(&token).unwrap_or_else(|| panic!("token {token} is not waiting: {reply:?}"));
             match (sent.kind, reply) {
                 (Kind::Join, Reply::Join(result)) => self.joined(token, &sent, result),
                 (Kind::Sync, Reply::Sync(result)) => self.synced(token, &sent, result),
@@ -381,15 +312,9 @@ impl Model {
                 let was_parked = sent.at_ms < self.bench.now_ms;
                 let left = self.gone.contains(&sent.member_id);
                 let expected = refused.code != ErrorCode::UnknownMemberId || !was_parked || left;
-                assert!(
-                    expected || sent.member_id.is_empty(),
-                    "expired while parked: {sent:?}"
-                );
+                assert!(expected || sent.member_id.is_empty(), "expired while parked: {sent:?}");
                 if listens {
-                    let fatal = matches!(
-                        refused.code,
-                        ErrorCode::UnknownMemberId | ErrorCode::FencedInstanceId
-                    );
+                    let fatal = matches!(refused.code, ErrorCode::UnknownMemberId | ErrorCode::FencedInstanceId);
                     let client = &mut self.clients[sent.client];
                     if refused.code == ErrorCode::MemberIdRequired {
                         client.member_id = refused.member_id;
@@ -400,19 +325,15 @@ impl Model {
             }
             Ok(joined) => {
                 self.check_joined(&joined);
+                self.told.insert(joined.member_id.clone(), joined.generation);
                 let session_ms = i64::from(self.clients[sent.client].session_ms);
-                self.alive
-                    .insert(joined.member_id.clone(), (self.bench.now_ms, session_ms));
+                self.alive.insert(joined.member_id.clone(), (self.bench.now_ms, session_ms));
                 if listens {
                     let client = &mut self.clients[sent.client];
                     client.member_id = joined.member_id;
                     client.generation = joined.generation;
                     client.synced = false;
-                    client.to_assign = if joined.skip_assignment {
-                        Vec::new()
-                    } else {
-                        joined.members
-                    };
+                    client.to_assign = if joined.skip_assignment { Vec::new() } else { joined.members };
                 }
             }
         }
@@ -422,55 +343,31 @@ impl Model {
     fn check_joined(&mut self, joined: &JoinOk) {
         let (leader, own) = (self.name(&joined.leader), self.name(&joined.member_id));
         assert_eq!(joined.generation, self.bench.group.generation);
-        let seen = Generation {
-            leader: leader.clone(),
-            protocol: joined.protocol_name.clone(),
-        };
+        let seen = Generation { leader: leader.clone(), protocol: joined.protocol_name.clone() };
         if !self.generations.contains_key(&joined.generation) {
             // Also of static members that did not come: they have from here to sync.
             self.saw_all();
         }
         let known = self.generations.entry(joined.generation).or_insert(seen);
-        assert_eq!(
-            (&known.leader, &known.protocol),
-            (&leader, &joined.protocol_name),
-            "{joined:?}"
-        );
+        assert_eq!((&known.leader, &known.protocol), (&leader, &joined.protocol_name), "{joined:?}");
         if !joined.members.is_empty() {
             assert_eq!(leader, own, "only the leader is told the members");
-            assert!(
-                joined
-                    .members
-                    .iter()
-                    .any(|member| member.member_id == joined.member_id)
-            );
-            assert!(
-                joined
-                    .members
-                    .iter()
-                    .all(|member| !member.metadata.is_empty())
-            );
+            assert!(joined.members.iter().any(|member| member.member_id == joined.member_id));
+            assert!(joined.members.iter().all(|member| !member.metadata.is_empty()));
         }
     }
 
     fn synced(&mut self, token: Token, sent: &Sent, result: Result<SyncOk, ErrorCode>) {
         let was_parked = sent.at_ms < self.bench.now_ms;
         let left = self.gone.contains(&sent.member_id);
-        assert!(
-            result != Err(ErrorCode::UnknownMemberId) || !was_parked || left,
-            "expired while parked: {sent:?}"
-        );
+        assert!(result != Err(ErrorCode::UnknownMemberId) || !was_parked || left, "expired while parked: {sent:?}");
         let listens = self.clients[sent.client].waiting == Some(token);
-        if result != Err(ErrorCode::UnknownMemberId) && result != Err(ErrorCode::IllegalGeneration)
-        {
+        if result != Err(ErrorCode::UnknownMemberId) && result != Err(ErrorCode::IllegalGeneration) {
             self.saw(&sent.member_id);
         }
         if let Ok(synced) = &result {
             self.successes += 1;
-            assert_eq!(
-                sent.generation, self.bench.group.generation,
-                "a sync of an old generation"
-            );
+            assert_eq!(sent.generation, self.bench.group.generation, "a sync of an old generation");
             let expected = format!("{}:{}", sent.generation, self.name(&sent.member_id));
             assert_eq!(synced.assignment, expected.as_bytes());
         }
@@ -486,16 +383,8 @@ impl Model {
 
     /// A stored group is Empty, or all its members have the leader's assignment for this generation.
     fn check_record(&self, record: &GroupRecord) {
-        let stored: BTreeSet<&String> = record
-            .members
-            .iter()
-            .map(|member| &member.member_id)
-            .collect();
-        assert!(
-            stored
-                .iter()
-                .eq(self.bench.group.members.keys().collect::<Vec<_>>().iter())
-        );
+        let stored: BTreeSet<&String> = record.members.iter().map(|member| &member.member_id).collect();
+        assert!(stored.iter().eq(self.bench.group.members.keys().collect::<Vec<_>>().iter()));
         let given_out = self.generations.keys().copied().max().unwrap_or(0);
         assert!(
             !record.members.is_empty() || record.generation > given_out,
@@ -510,44 +399,28 @@ impl Model {
     /// What holds between any two steps.
     fn check(&mut self) {
         let group = &self.bench.group;
-        let parked = group
-            .members
-            .values()
-            .flat_map(|member| [member.parked_join, member.parked_sync])
-            .flatten();
+        let parked = group.members.values().flat_map(|member| [member.parked_join, member.parked_sync]).flatten();
         let parked: BTreeSet<Token> = parked.collect();
         let waiting: BTreeSet<Token> = self.sent.keys().copied().collect();
-        assert_eq!(
-            parked, waiting,
-            "each unanswered request is parked, and nothing else"
-        );
+        assert_eq!(parked, waiting, "each unanswered request is parked, and nothing else");
         for sent in self.sent.values() {
             let waited_ms = self.bench.now_ms - sent.at_ms;
-            assert!(
-                waited_ms <= WAIT_MAX_MS,
-                "{sent:?} waits for {waited_ms} ms"
-            );
+            assert!(waited_ms <= WAIT_MAX_MS, "{sent:?} waits for {waited_ms} ms");
         }
         let newest = self.generations.keys().copied().max().unwrap_or(0);
         assert!(group.generation >= newest, "the generation went back");
-        let all_joined = group
-            .members
-            .values()
-            .all(|member| member.parked_join.is_some());
-        let stalled =
-            group.state == State::PreparingRebalance && group.initial.is_none() && all_joined;
+        let all_joined = group.members.values().all(|member| member.parked_join.is_some());
+        let stalled = group.state == State::PreparingRebalance && group.initial.is_none() && all_joined;
         assert!(!stalled, "a join phase waits for nobody");
-        assert_eq!(
-            group.members.is_empty(),
-            group.leader.is_none(),
-            "{group:?}"
-        );
-        assert!(
-            group
-                .leader
-                .as_ref()
-                .is_none_or(|leader| group.members.contains_key(leader))
-        );
+        assert_eq!(group.members.is_empty(), group.leader.is_none(), "{group:?}");
+        assert!(group.leader.as_ref().is_none_or(|leader| group.members.contains_key(leader)));
+        if matches!(group.state, State::CompletingRebalance | State::Stable) {
+            let mut dynamic = group.members.values().filter(|member| member.instance_id.is_none());
+            assert!(dynamic.all(|member| self.told.get(&member.id) == Some(&group.generation)), "{group:?}");
+        }
+        if group.state == State::Stable {
+            assert_eq!(Some(group.record()), self.stored, "a restart brings back another group");
+        }
         match group.state {
             State::Empty => assert!(group.members.is_empty()),
             State::CompletingRebalance | State::Stable => assert!(!group.members.is_empty()),
@@ -559,23 +432,12 @@ impl Model {
     fn pass(&mut self) {
         let jump_ms = [1, 50, 700, 2_500, 9_000][self.random.below(5)];
         let until_ms = self.bench.now_ms + jump_ms;
-        while let Some(deadline_ms) = self
-            .bench
-            .group
-            .next_deadline_ms()
-            .filter(|at_ms| *at_ms <= until_ms)
-        {
+        while let Some(deadline_ms) = self.bench.group.next_deadline_ms().filter(|at_ms| *at_ms <= until_ms) {
             assert!(deadline_ms >= self.bench.now_ms, "a deadline was missed");
             self.bench.now_ms = deadline_ms;
             let step = self.bench.group.tick(deadline_ms);
             self.settle(step);
-            assert!(
-                self.bench
-                    .group
-                    .next_deadline_ms()
-                    .is_none_or(|next_ms| next_ms > deadline_ms),
-                "a busy loop"
-            );
+            assert!(self.bench.group.next_deadline_ms().is_none_or(|next_ms| next_ms > deadline_ms), "a busy loop");
         }
         self.bench.now_ms = until_ms;
         self.check();
@@ -611,14 +473,9 @@ fn random_clients_never_break_the_invariants() {
             (0..1_500).for_each(|_| model.act());
             (model.successes, usize::from(model.stored.is_some()))
         });
-        let Ok((model_successes, model_stored)) = result else {
-            panic!("seed {seed}")
-        };
+        let Ok((model_successes, model_stored)) = result else { panic!("seed {seed}") };
         successes += model_successes;
         stored += model_stored;
     }
-    assert!(
-        successes > 10_000 && stored == 400,
-        "the model does too little: {successes}, {stored}"
-    );
+    assert!(successes > 10_000 && stored == 400, "the model does too little: {successes}, {stored}");
 }

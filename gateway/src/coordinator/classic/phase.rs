@@ -7,8 +7,8 @@ use bytes::Bytes;
 use sluice_protocol::ErrorCode;
 
 use super::{
-    Group, InitialDelay, JoinErr, JoinMember, LeaveReply, LeaveRequest, LeftMember, Member, Reply,
-    State, Step, SyncOk, SyncRequest, Token, Undo, after,
+    Group, InitialDelay, JoinErr, JoinMember, LeaveReply, LeaveRequest, LeftMember, Member, Reply, State, Step, SyncOk,
+    SyncRequest, Token, Undo, after,
 };
 
 /// Since this version LeaveGroup names several members and answers for each (KIP-345).
@@ -18,9 +18,7 @@ impl Group {
     /// Starts a rebalance if none is in its join phase; else a join may have been the last one awaited.
     pub(super) fn rebalance_or_complete_join(&mut self, now_ms: i64, step: &mut Step) {
         match self.state {
-            State::Empty | State::CompletingRebalance | State::Stable => {
-                self.prepare_rebalance(now_ms, step)
-            }
+            State::Empty | State::CompletingRebalance | State::Stable => self.prepare_rebalance(now_ms, step),
             State::PreparingRebalance => self.complete_join_if_all_joined(now_ms, step),
             State::Dead => {}
         }
@@ -36,14 +34,8 @@ impl Group {
         let was_empty = self.state == State::Empty;
         self.enter(State::PreparingRebalance, now_ms);
         if was_empty && self.initial_rebalance_delay_ms > 0 {
-            let remaining_ms = self
-                .rebalance_timeout_ms()
-                .saturating_sub(self.initial_rebalance_delay_ms)
-                .max(0);
-            self.initial = Some(InitialDelay {
-                remaining_ms,
-                member_added: false,
-            });
+            let remaining_ms = self.rebalance_timeout_ms().saturating_sub(self.initial_rebalance_delay_ms).max(0);
+            self.initial = Some(InitialDelay { remaining_ms, member_added: false });
             self.join_deadline_ms = Some(after(now_ms, self.initial_rebalance_delay_ms));
         } else if self.has_all_joined() {
             self.complete_join(now_ms, step);
@@ -54,26 +46,17 @@ impl Group {
 
     /// The slowest member sets the pace.
     fn rebalance_timeout_ms(&self) -> i32 {
-        self.members
-            .values()
-            .map(|member| member.rebalance_timeout_ms)
-            .max()
-            .unwrap_or(0)
+        self.members.values().map(|member| member.rebalance_timeout_ms).max().unwrap_or(0)
     }
 
     /// Members only: pending ids hold nothing up (a ghost would stall everybody for its session timeout).
     fn has_all_joined(&self) -> bool {
-        self.members
-            .values()
-            .all(|member| member.parked_join.is_some())
+        self.members.values().all(|member| member.parked_join.is_some())
     }
 
     /// Ends the join phase early if nobody is missing, unless it is the initial one, which waits for newcomers.
     pub(super) fn complete_join_if_all_joined(&mut self, now_ms: i64, step: &mut Step) {
-        if self.state == State::PreparingRebalance
-            && self.initial.is_none()
-            && self.has_all_joined()
-        {
+        if self.state == State::PreparingRebalance && self.initial.is_none() && self.has_all_joined() {
             self.complete_join(now_ms, step);
         }
     }
@@ -83,14 +66,8 @@ impl Group {
     fn complete_join(&mut self, now_ms: i64, step: &mut Step) {
         self.join_deadline_ms = None;
         self.initial = None;
-        let is_missing =
-            |member: &&Member| member.parked_join.is_none() && member.instance_id.is_none();
-        let missing: Vec<String> = self
-            .members
-            .values()
-            .filter(is_missing)
-            .map(|member| member.id.clone())
-            .collect();
+        let is_missing = |member: &&Member| member.parked_join.is_none() && member.instance_id.is_none();
+        let missing: Vec<String> = self.members.values().filter(is_missing).map(|member| member.id.clone()).collect();
         for member_id in missing {
             self.evict(&member_id, step);
         }
@@ -118,14 +95,7 @@ impl Group {
         let member_ids: Vec<String> = self.members.keys().cloned().collect();
         for member_id in member_ids {
             let leads = self.leader.as_ref() == Some(&member_id);
-            let answer = self.join_ok(
-                &member_id,
-                if leads {
-                    std::mem::take(&mut list)
-                } else {
-                    Vec::new()
-                },
-            );
+            let answer = self.join_ok(&member_id, if leads { std::mem::take(&mut list) } else { Vec::new() });
             if let Some(member) = self.members.get_mut(&member_id) {
                 member.is_new = false;
                 member.knows_id = true;
@@ -155,17 +125,8 @@ impl Group {
     /// Keeps the leader if it is back, else takes the oldest member that is. False if nobody is back.
     fn elect_joined_leader(&mut self) -> bool {
         let joined = |member: &&Member| member.parked_join.is_some();
-        let leader = self
-            .leader
-            .as_ref()
-            .and_then(|leader| self.members.get(leader))
-            .filter(joined);
-        let oldest = || {
-            self.members
-                .values()
-                .filter(joined)
-                .min_by_key(|member| member.seq)
-        };
+        let leader = self.leader.as_ref().and_then(|leader| self.members.get(leader)).filter(joined);
+        let oldest = || self.members.values().filter(joined).min_by_key(|member| member.seq);
         let Some(elected) = leader.or_else(oldest).map(|member| member.id.clone()) else {
             return false;
         };
@@ -186,17 +147,8 @@ impl Group {
         let most = votes.values().copied().max()?;
         let is_winner = |name: &&str| votes.get(*name) == Some(&most);
         let current = self.protocol_name.as_deref().filter(is_winner);
-        let leader = self
-            .leader
-            .as_ref()
-            .and_then(|leader| self.members.get(leader));
-        let liked = || {
-            leader?
-                .protocols
-                .iter()
-                .map(|(name, _)| name.as_str())
-                .find(is_winner)
-        };
+        let leader = self.leader.as_ref().and_then(|leader| self.members.get(leader));
+        let liked = || leader?.protocols.iter().map(|(name, _)| name.as_str()).find(is_winner);
         let any = || votes.keys().copied().filter(is_winner).min();
         current.or_else(liked).or_else(any).map(str::to_owned)
     }
@@ -210,13 +162,7 @@ impl Group {
         step
     }
 
-    fn try_sync(
-        &mut self,
-        now_ms: i64,
-        token: Token,
-        request: &SyncRequest,
-        step: &mut Step,
-    ) -> Result<(), ErrorCode> {
+    fn try_sync(&mut self, now_ms: i64, token: Token, request: &SyncRequest, step: &mut Step) -> Result<(), ErrorCode> {
         if self.id.is_empty() {
             return Err(ErrorCode::InvalidGroupId);
         }
@@ -227,11 +173,8 @@ impl Group {
         if request.generation != self.generation {
             return Err(ErrorCode::IllegalGeneration);
         }
-        let differs = |asked: &Option<String>, own: &Option<String>| {
-            asked.is_some() && own.is_some() && asked != own
-        };
-        if differs(&request.protocol_type, &self.protocol_type)
-            || differs(&request.protocol_name, &self.protocol_name)
+        let differs = |asked: &Option<String>, own: &Option<String>| asked.is_some() && own.is_some() && asked != own;
+        if differs(&request.protocol_type, &self.protocol_type) || differs(&request.protocol_name, &self.protocol_name)
         {
             return Err(ErrorCode::InconsistentGroupProtocol);
         }
@@ -247,8 +190,7 @@ impl Group {
         if let Some(member) = self.members.get_mut(&request.member_id)
             && let Some(superseded) = member.parked_sync.replace(token)
         {
-            step.replies
-                .push((superseded, Reply::Sync(Err(ErrorCode::RebalanceInProgress))));
+            step.replies.push((superseded, Reply::Sync(Err(ErrorCode::RebalanceInProgress))));
         }
         if self.state == State::Stable {
             self.release_assignments(now_ms, step);
@@ -260,23 +202,15 @@ impl Group {
 
     /// Takes the leader's assignments. A member it forgot gets an empty one; names it made up are ignored.
     fn assign(&mut self, request: &SyncRequest, now_ms: i64, step: &mut Step) {
-        let given: HashMap<&str, &Bytes> = request
-            .assignments
-            .iter()
-            .map(|(member_id, assignment)| (member_id.as_str(), assignment))
-            .collect();
+        let given: HashMap<&str, &Bytes> =
+            request.assignments.iter().map(|(member_id, assignment)| (member_id.as_str(), assignment)).collect();
         for member in self.members.values_mut() {
-            let assignment = given
-                .get(member.id.as_str())
-                .map(|bytes| bytes.as_ref())
-                .unwrap_or_default();
+            let assignment = given.get(member.id.as_str()).map(|bytes| bytes.as_ref()).unwrap_or_default();
             member.assignment = Bytes::copy_from_slice(assignment);
         }
         self.enter(State::Stable, now_ms);
         step.record = Some(self.record());
-        step.undo = Undo::Assignment {
-            generation: self.generation,
-        };
+        step.undo = Undo::Assignment { generation: self.generation };
         self.release_assignments(now_ms, step);
     }
 
@@ -309,10 +243,7 @@ impl Group {
     /// Handles LeaveGroup: all that are named go, then there is one rebalance.
     pub(crate) fn leave(&mut self, now_ms: i64, token: Token, request: &LeaveRequest) -> Step {
         let mut step = Step::default();
-        let mut reply = LeaveReply {
-            code: None,
-            members: Vec::new(),
-        };
+        let mut reply = LeaveReply { code: None, members: Vec::new() };
         if self.id.is_empty() {
             reply.code = Some(ErrorCode::InvalidGroupId);
         } else if self.state == State::Dead {
@@ -320,14 +251,8 @@ impl Group {
         } else {
             let count_before = self.members.len();
             for (member_id, instance_id) in &request.members {
-                let code = self
-                    .leave_one(member_id, instance_id.as_deref(), &mut step)
-                    .err();
-                let left = LeftMember {
-                    member_id: member_id.clone(),
-                    group_instance_id: instance_id.clone(),
-                    code,
-                };
+                let code = self.leave_one(member_id, instance_id.as_deref(), &mut step).err();
+                let left = LeftMember { member_id: member_id.clone(), group_instance_id: instance_id.clone(), code };
                 reply.members.push(left);
             }
             if self.members.len() < count_before {
@@ -336,26 +261,16 @@ impl Group {
         }
         if request.api_version < LEAVE_BATCH_SINCE {
             let single = reply.members.first().and_then(|member| member.code);
-            reply = LeaveReply {
-                code: reply.code.or(single),
-                members: Vec::new(),
-            };
+            reply = LeaveReply { code: reply.code.or(single), members: Vec::new() };
         }
         step.replies.push((token, Reply::Leave(reply)));
         step
     }
 
     /// A tool may name a static member by its instance id alone.
-    fn leave_one(
-        &mut self,
-        member_id: &str,
-        instance_id: Option<&str>,
-        step: &mut Step,
-    ) -> Result<(), ErrorCode> {
+    fn leave_one(&mut self, member_id: &str, instance_id: Option<&str>, step: &mut Step) -> Result<(), ErrorCode> {
         if member_id.is_empty() {
-            let named = instance_id
-                .and_then(|instance_id| self.statics.get(instance_id))
-                .cloned();
+            let named = instance_id.and_then(|instance_id| self.statics.get(instance_id)).cloned();
             let named = named.ok_or(ErrorCode::UnknownMemberId)?;
             self.evict(&named, step);
         } else if self.pending.remove(member_id).is_none() {
@@ -377,22 +292,14 @@ impl Group {
             self.statics.remove(instance_id);
         }
         if let Some(parked) = member.parked_join {
-            let refused = JoinErr {
-                code: ErrorCode::UnknownMemberId,
-                member_id: String::new(),
-            };
+            let refused = JoinErr { code: ErrorCode::UnknownMemberId, member_id: String::new() };
             step.replies.push((parked, Reply::Join(Err(refused))));
         }
         if let Some(parked) = member.parked_sync {
-            step.replies
-                .push((parked, Reply::Sync(Err(ErrorCode::UnknownMemberId))));
+            step.replies.push((parked, Reply::Sync(Err(ErrorCode::UnknownMemberId))));
         }
         if self.leader.as_deref() == Some(member_id) {
-            self.leader = self
-                .members
-                .values()
-                .min_by_key(|member| member.seq)
-                .map(|member| member.id.clone());
+            self.leader = self.members.values().min_by_key(|member| member.seq).map(|member| member.id.clone());
         }
     }
 
@@ -400,30 +307,18 @@ impl Group {
     pub(crate) fn tick(&mut self, now_ms: i64) -> Step {
         let mut step = Step::default();
         self.pending.retain(|_, lapses_ms| *lapses_ms > now_ms);
-        let is_expired =
-            |member: &&Member| !member.is_exempt_from_expiry() && member.expires_ms <= now_ms;
-        let expired: Vec<String> = self
-            .members
-            .values()
-            .filter(is_expired)
-            .map(|member| member.id.clone())
-            .collect();
+        let is_expired = |member: &&Member| !member.is_exempt_from_expiry() && member.expires_ms <= now_ms;
+        let expired: Vec<String> = self.members.values().filter(is_expired).map(|member| member.id.clone()).collect();
         for member_id in &expired {
             self.evict(member_id, &mut step);
         }
         if !expired.is_empty() {
             self.rebalance_or_complete_join(now_ms, &mut step);
         }
-        if self
-            .join_deadline_ms
-            .is_some_and(|deadline_ms| deadline_ms <= now_ms)
-        {
+        if self.join_deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             self.join_phase_due(now_ms, &mut step);
         }
-        if self
-            .sync_deadline_ms
-            .is_some_and(|deadline_ms| deadline_ms <= now_ms)
-        {
+        if self.sync_deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             self.sync_phase_due(now_ms, &mut step);
         }
         step
@@ -435,9 +330,7 @@ impl Group {
             && initial.member_added
             && initial.remaining_ms > 0
         {
-            let delay_ms = self
-                .initial_rebalance_delay_ms
-                .clamp(0, initial.remaining_ms);
+            let delay_ms = self.initial_rebalance_delay_ms.clamp(0, initial.remaining_ms);
             initial.member_added = false;
             initial.remaining_ms -= delay_ms;
             self.join_deadline_ms = Some(after(now_ms, delay_ms));
@@ -462,19 +355,10 @@ impl Group {
 
     /// When [`Group::tick`] has something to do next.
     pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
-        let expiring = self
-            .members
-            .values()
-            .filter(|member| !member.is_exempt_from_expiry());
+        let expiring = self.members.values().filter(|member| !member.is_exempt_from_expiry());
         let sessions = expiring.map(|member| member.expires_ms);
-        let phases = self
-            .join_deadline_ms
-            .into_iter()
-            .chain(self.sync_deadline_ms);
-        sessions
-            .chain(self.pending.values().copied())
-            .chain(phases)
-            .min()
+        let phases = self.join_deadline_ms.into_iter().chain(self.sync_deadline_ms);
+        sessions.chain(self.pending.values().copied()).chain(phases).min()
     }
 
     /// The connection of a parked request went away: its token is never answered. The member is silent from now on
@@ -482,9 +366,7 @@ impl Group {
     /// come back as that, so it goes at once. Kafka does not notice and keeps both until a later timeout.
     pub(crate) fn abandon(&mut self, now_ms: i64, token: Token) -> Step {
         let mut step = Step::default();
-        let is_parked = |member: &&mut Member| {
-            member.parked_join == Some(token) || member.parked_sync == Some(token)
-        };
+        let is_parked = |member: &&mut Member| member.parked_join == Some(token) || member.parked_sync == Some(token);
         let Some(member) = self.members.values_mut().find(is_parked) else {
             return step;
         };
@@ -509,15 +391,9 @@ impl Group {
         let mut step = Step::default();
         for (token, reply) in failed.replies {
             let reply = match reply {
-                Reply::Join(Ok(_)) => Reply::Join(Err(JoinErr {
-                    code,
-                    member_id: String::new(),
-                })),
+                Reply::Join(Ok(_)) => Reply::Join(Err(JoinErr { code, member_id: String::new() })),
                 Reply::Sync(Ok(_)) => Reply::Sync(Err(code)),
-                Reply::Leave(_) => Reply::Leave(LeaveReply {
-                    code: Some(code),
-                    members: Vec::new(),
-                }),
+                Reply::Leave(_) => Reply::Leave(LeaveReply { code: Some(code), members: Vec::new() }),
                 Reply::Join(Err(_)) | Reply::Sync(Err(_)) | Reply::Heartbeat(_) => reply,
             };
             step.replies.push((token, reply));
@@ -530,11 +406,7 @@ impl Group {
                     self.prepare_rebalance(now_ms, &mut step);
                 }
             }
-            Undo::StaticMember {
-                new_id,
-                old,
-                leader,
-            } => self.reinstate(now_ms, &new_id, *old, leader),
+            Undo::StaticMember { new_id, old, leader } => self.reinstate(now_ms, &new_id, *old, leader),
         }
         step
     }
@@ -563,8 +435,7 @@ impl Group {
         let mut step = Step::default();
         for (member_id, member) in std::mem::take(&mut self.members) {
             if let Some(parked) = member.parked_join {
-                step.replies
-                    .push((parked, Reply::Join(Err(JoinErr { code, member_id }))));
+                step.replies.push((parked, Reply::Join(Err(JoinErr { code, member_id }))));
             }
             if let Some(parked) = member.parked_sync {
                 step.replies.push((parked, Reply::Sync(Err(code))));

@@ -114,10 +114,7 @@ impl GroupRecord {
         };
         let count = reader.length("member count")?;
         if count > reader.left.len() / MEMBER_SIZE_MIN {
-            return Err(format!(
-                "group record: {count} members do not fit in {} bytes",
-                reader.left.len()
-            ));
+            return Err(format!("group record: {count} members do not fit in {} bytes", reader.left.len()));
         }
         record.members.reserve_exact(count);
         for _ in 0..count {
@@ -126,10 +123,7 @@ impl GroupRecord {
         if reader.left.is_empty() {
             Ok(record)
         } else {
-            Err(format!(
-                "group record: {} bytes after the last member",
-                reader.left.len()
-            ))
+            Err(format!("group record: {} bytes after the last member", reader.left.len()))
         }
     }
 }
@@ -150,10 +144,7 @@ impl MemberRecord {
 }
 
 fn put_length(out: &mut Vec<u8>, length: usize) {
-    debug_assert!(
-        u32::try_from(length).is_ok(),
-        "request frames are far below 4 GiB"
-    );
+    debug_assert!(u32::try_from(length).is_ok(), "request frames are far below 4 GiB");
     out.extend_from_slice(&(length as u32).to_be_bytes());
 }
 
@@ -177,10 +168,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize, field: &str) -> Result<&'a [u8], String> {
         let Some((taken, left)) = self.left.split_at_checked(count) else {
-            return Err(format!(
-                "group record: {field} needs {count} bytes, {} are left",
-                self.left.len()
-            ));
+            return Err(format!("group record: {field} needs {count} bytes, {} are left", self.left.len()));
         };
         self.left = left;
         Ok(taken)
@@ -188,9 +176,7 @@ impl<'a> Reader<'a> {
 
     fn array<const N: usize>(&mut self, field: &str) -> Result<[u8; N], String> {
         let taken = self.take(N, field)?;
-        taken
-            .try_into()
-            .map_err(|_| format!("group record: {field} is cut short"))
+        taken.try_into().map_err(|_| format!("group record: {field} is cut short"))
     }
 
     fn u8(&mut self, field: &str) -> Result<u8, String> {
@@ -199,8 +185,7 @@ impl<'a> Reader<'a> {
 
     fn length(&mut self, field: &str) -> Result<usize, String> {
         let length = u32::from_be_bytes(self.array(field)?);
-        usize::try_from(length)
-            .map_err(|_| format!("group record: {field} of {length} is too large"))
+        usize::try_from(length).map_err(|_| format!("group record: {field} of {length} is too large"))
     }
 
     fn bytes(&mut self, field: &str) -> Result<&'a [u8], String> {
@@ -210,9 +195,7 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self, field: &str) -> Result<String, String> {
         let bytes = self.bytes(field)?;
-        str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(|error| format!("group record: {field}: {error}"))
+        str::from_utf8(bytes).map(str::to_owned).map_err(|error| format!("group record: {field}: {error}"))
     }
 
     fn option(&mut self, field: &str) -> Result<Option<String>, String> {

@@ -1,6 +1,7 @@
 //! The answers of a real Apache Kafka 4.4.0 broker, put to the state machine probe by probe, and then the rules that
 //! need a clock: timers, delays, restarts, lost records, lost connections.
 
+use super::inspect::MemberDescription;
 use super::*;
 
 use uuid::Uuid;
@@ -54,17 +55,11 @@ impl Join {
         self
     }
     fn protocols(mut self, names: &[&str]) -> Self {
-        self.0.protocols = names
-            .iter()
-            .map(|name| ((*name).into(), subscription("t")))
-            .collect();
+        self.0.protocols = names.iter().map(|name| ((*name).into(), subscription("t"))).collect();
         self
     }
     fn metadata(mut self, topic: &str) -> Self {
-        self.0
-            .protocols
-            .iter_mut()
-            .for_each(|(_, metadata)| *metadata = subscription(topic));
+        self.0.protocols.iter_mut().for_each(|(_, metadata)| *metadata = subscription(topic));
         self
     }
     fn protocol_type(mut self, protocol_type: &str) -> Self {
@@ -88,10 +83,7 @@ fn sync_request(member_id: &str, generation: i32, assigned: &[&str]) -> SyncRequ
         generation,
         protocol_type: Some("consumer".into()),
         protocol_name: Some("range".into()),
-        assignments: assigned
-            .iter()
-            .map(|id| ((*id).into(), Bytes::from_static(ASSIGNMENT)))
-            .collect(),
+        assignments: assigned.iter().map(|id| ((*id).into(), Bytes::from_static(ASSIGNMENT))).collect(),
     }
 }
 
@@ -101,27 +93,14 @@ impl Bench {
     }
 
     fn named(id: &str) -> Self {
-        let config = Config {
-            initial_rebalance_delay_ms: 0,
-            ..Config::default()
-        };
+        let config = Config { initial_rebalance_delay_ms: 0, ..Config::default() };
         let group = Group::new(id.into());
-        Self {
-            group,
-            config,
-            now_ms: 1_000,
-            token: 0,
-            replies: HashMap::new(),
-            record: None,
-        }
+        Self { group, config, now_ms: 1_000, token: 0, replies: HashMap::new(), record: None }
     }
 
     fn take(&mut self, step: Step) {
         for (token, reply) in step.replies {
-            assert!(
-                self.replies.insert(token, reply).is_none(),
-                "two replies for token {token}"
-            );
+            assert!(self.replies.insert(token, reply).is_none(), "two replies for token {token}");
         }
         self.record = step.record.or(self.record.take());
     }
@@ -135,9 +114,7 @@ impl Bench {
     fn join_later(&mut self, join: &Join) -> Token {
         let token = self.next_token();
         let fresh = Uuid::from_u128(u128::from(token));
-        let step = self
-            .group
-            .join(&self.config, self.now_ms, token, fresh, join.0.clone());
+        let step = self.group.join(&self.config, self.now_ms, token, fresh, join.0.clone());
         self.take(step);
         token
     }
@@ -195,9 +172,7 @@ impl Bench {
 
     fn heartbeat(&mut self, member_id: &str, instance: Option<&str>, generation: i32) -> i16 {
         let token = self.next_token();
-        let step = self
-            .group
-            .heartbeat(self.now_ms, token, member_id, instance, generation);
+        let step = self.group.heartbeat(self.now_ms, token, member_id, instance, generation);
         self.take(step);
         match &self.replies[&token] {
             Reply::Heartbeat(result) => code(*result),
@@ -206,22 +181,14 @@ impl Bench {
     }
 
     fn commit(&mut self, member_id: &str, instance: Option<&str>, generation: i32) -> i16 {
-        code(
-            self.group
-                .check_commit(self.now_ms, member_id, instance, generation),
-        )
+        code(self.group.check_commit(self.now_ms, member_id, instance, generation))
     }
 
     /// The whole request's code and each member's.
     fn leave(&mut self, api_version: i16, members: &[(&str, Option<&str>)]) -> (i16, Vec<i16>) {
         let token = self.next_token();
-        let named = members
-            .iter()
-            .map(|(id, instance)| ((*id).to_owned(), instance.map(str::to_owned)));
-        let request = LeaveRequest {
-            api_version,
-            members: named.collect(),
-        };
+        let named = members.iter().map(|(id, instance)| ((*id).to_owned(), instance.map(str::to_owned)));
+        let request = LeaveRequest { api_version, members: named.collect() };
         let step = self.group.leave(self.now_ms, token, &request);
         self.take(step);
         match &self.replies[&token] {
@@ -236,19 +203,12 @@ impl Bench {
     /// Lets time pass, with a tick at each deadline on the way.
     fn pass(&mut self, ms: i64) {
         let until_ms = self.now_ms + ms;
-        while let Some(deadline_ms) = self
-            .group
-            .next_deadline_ms()
-            .filter(|deadline_ms| *deadline_ms <= until_ms)
-        {
+        while let Some(deadline_ms) = self.group.next_deadline_ms().filter(|deadline_ms| *deadline_ms <= until_ms) {
             self.now_ms = deadline_ms.max(self.now_ms);
             let step = self.group.tick(self.now_ms);
             self.take(step);
             let next_ms = self.group.next_deadline_ms();
-            assert!(
-                next_ms.is_none_or(|next_ms| next_ms > self.now_ms),
-                "a tick does all that is due"
-            );
+            assert!(next_ms.is_none_or(|next_ms| next_ms > self.now_ms), "a tick does all that is due");
         }
         self.now_ms = until_ms;
     }
@@ -257,9 +217,7 @@ impl Bench {
     fn stable(topic: &str) -> (Self, String) {
         let mut bench = Self::new();
         let member_id = bench.enter(&Join::v(7).metadata(topic)).member_id;
-        bench
-            .sync(&sync_request(&member_id, 1, &[&member_id]))
-            .expect("synced");
+        bench.sync(&sync_request(&member_id, 1, &[&member_id])).expect("synced");
         (bench, member_id)
     }
 
@@ -269,9 +227,7 @@ impl Bench {
         let (parked, second) = bench.enter_later(&Join::v(7));
         bench.join(&Join::v(7).id(&first)).expect("joined");
         bench.joined(parked).expect("parked").expect("joined");
-        bench
-            .sync(&sync_request(&first, 2, &[&first, &second]))
-            .expect("synced");
+        bench.sync(&sync_request(&first, 2, &[&first, &second])).expect("synced");
         bench.sync(&sync_request(&second, 2, &[])).expect("synced");
         (bench, first, second)
     }
@@ -287,10 +243,7 @@ fn opt_code(code: Option<ErrorCode>) -> i16 {
 
 fn refused(code: i16, member_id: &str) -> Result<JoinOk, JoinErr> {
     let code = ErrorCode::try_from_code(code).expect("an error");
-    Err(JoinErr {
-        code,
-        member_id: member_id.into(),
-    })
+    Err(JoinErr { code, member_id: member_id.into() })
 }
 
 // ---- Recorded answers: classic ----
@@ -308,23 +261,14 @@ fn every_version_joins_syncs_heartbeats_and_leaves() {
         assert!(!joined.skip_assignment);
         assert!(member_id.starts_with("probe-"));
         let metadata = subscription("t");
-        let listed = JoinMember {
-            member_id: member_id.clone(),
-            group_instance_id: None,
-            metadata,
-        };
+        let listed = JoinMember { member_id: member_id.clone(), group_instance_id: None, metadata };
         assert_eq!(joined.members, [listed]);
-        let synced = bench
-            .sync(&sync_request(&member_id, 1, &[&member_id]))
-            .expect("synced");
+        let synced = bench.sync(&sync_request(&member_id, 1, &[&member_id])).expect("synced");
         assert_eq!(synced.assignment, ASSIGNMENT);
         assert_eq!(synced.protocol_name.as_deref(), Some("range"));
         assert_eq!(bench.heartbeat(&member_id, None, 1), 0);
         let members = if version < 3 { vec![] } else { vec![0] };
-        assert_eq!(
-            bench.leave(version.min(5), &[(&member_id, None)]),
-            (0, members)
-        );
+        assert_eq!(bench.leave(version.min(5), &[(&member_id, None)]), (0, members));
         assert_eq!(bench.heartbeat(&member_id, None, 1), 25);
     }
 }
@@ -342,14 +286,8 @@ fn a_join_that_cannot_be_served_is_refused_with_the_brokers_code() {
     assert_eq!(one("g", Join::v(3).protocols(&[])), refused(23, ""));
     assert_eq!(one("g", Join::v(3).protocol_type("")), refused(23, ""));
     let id_required = |join| one("g", join).expect_err("an id comes first").code;
-    assert_eq!(
-        id_required(Join::v(5).session(6_000)),
-        ErrorCode::MemberIdRequired
-    );
-    assert_eq!(
-        id_required(Join::v(5).rebalance(-1)),
-        ErrorCode::MemberIdRequired
-    );
+    assert_eq!(id_required(Join::v(5).session(6_000)), ErrorCode::MemberIdRequired);
+    assert_eq!(id_required(Join::v(5).rebalance(-1)), ErrorCode::MemberIdRequired);
 }
 
 #[test]
@@ -382,56 +320,23 @@ fn a_sync_is_checked_for_member_then_generation_then_protocol() {
     assert_eq!(fails(sync_request(&id, 2, &[])), 22);
     assert_eq!(fails(sync_request("who", 1, &[])), 25);
     assert_eq!(fails(sync_request("who", 2, &[])), 25);
-    assert_eq!(
-        fails(SyncRequest {
-            protocol_name: Some("roundrobin".into()),
-            ..good.clone()
-        }),
-        23
-    );
-    assert_eq!(
-        fails(SyncRequest {
-            protocol_type: Some("connect".into()),
-            ..good.clone()
-        }),
-        23
-    );
-    assert_eq!(
-        Bench::named("none").sync(&good),
-        Err(ErrorCode::UnknownMemberId)
-    );
+    assert_eq!(fails(SyncRequest { protocol_name: Some("roundrobin".into()), ..good.clone() }), 23);
+    assert_eq!(fails(SyncRequest { protocol_type: Some("connect".into()), ..good.clone() }), 23);
+    assert_eq!(Bench::named("none").sync(&good), Err(ErrorCode::UnknownMemberId));
     assert_eq!(Bench::named("").sync(&good), Err(ErrorCode::InvalidGroupId));
     for _ in 0..2 {
         assert_eq!(bench.sync(&good).expect("synced").assignment, ASSIGNMENT);
     }
-    let old_client = SyncRequest {
-        protocol_type: None,
-        protocol_name: None,
-        ..good
-    };
-    assert_eq!(
-        bench.sync(&old_client).expect("synced").assignment,
-        ASSIGNMENT
-    );
+    let old_client = SyncRequest { protocol_type: None, protocol_name: None, ..good };
+    assert_eq!(bench.sync(&old_client).expect("synced").assignment, ASSIGNMENT);
 }
 
 #[test]
 fn a_heartbeat_is_checked_for_member_then_generation() {
     let (mut bench, id) = Bench::stable("t");
-    let probes = [
-        (id.as_str(), 1, 0),
-        (&id, 2, 22),
-        (&id, 0, 22),
-        (&id, -1, 22),
-        ("who", 1, 25),
-        ("", 1, 25),
-    ];
+    let probes = [(id.as_str(), 1, 0), (&id, 2, 22), (&id, 0, 22), (&id, -1, 22), ("who", 1, 25), ("", 1, 25)];
     for (member_id, generation, expected) in probes {
-        assert_eq!(
-            bench.heartbeat(member_id, None, generation),
-            expected,
-            "{member_id} {generation}"
-        );
+        assert_eq!(bench.heartbeat(member_id, None, generation), expected, "{member_id} {generation}");
     }
     assert_eq!(Bench::named("none").heartbeat("who", None, 1), 25);
     assert_eq!(Bench::named("").heartbeat("who", None, 1), 24);
@@ -440,21 +345,10 @@ fn a_heartbeat_is_checked_for_member_then_generation() {
 #[test]
 fn a_commit_into_a_live_group_needs_a_member_of_the_generation() {
     let (mut bench, id) = Bench::stable("t");
-    let probes = [
-        (id.as_str(), 1, 0),
-        (&id, 2, 22),
-        (&id, 0, 22),
-        ("who", 1, 25),
-        ("", -1, 25),
-        (&id, -1, 22),
-        ("", 1, 25),
-    ];
+    let probes =
+        [(id.as_str(), 1, 0), (&id, 2, 22), (&id, 0, 22), ("who", 1, 25), ("", -1, 25), (&id, -1, 22), ("", 1, 25)];
     for (member_id, generation, expected) in probes {
-        assert_eq!(
-            bench.commit(member_id, None, generation),
-            expected,
-            "{member_id} {generation}"
-        );
+        assert_eq!(bench.commit(member_id, None, generation), expected, "{member_id} {generation}");
     }
 }
 
@@ -462,19 +356,10 @@ fn a_commit_into_a_live_group_needs_a_member_of_the_generation() {
 fn a_join_with_another_protocol_or_type_is_inconsistent() {
     let (mut bench, id) = Bench::stable("t");
     for version in [7, 3] {
-        assert_eq!(
-            bench.join(&Join::v(version).protocols(&["other"])),
-            refused(23, "")
-        );
-        assert_eq!(
-            bench.join(&Join::v(version).protocol_type("connect")),
-            refused(23, "")
-        );
+        assert_eq!(bench.join(&Join::v(version).protocols(&["other"])), refused(23, ""));
+        assert_eq!(bench.join(&Join::v(version).protocol_type("connect")), refused(23, ""));
     }
-    assert_eq!(
-        bench.join(&Join::v(7).id(&id).protocols(&["other"])),
-        refused(23, &id)
-    );
+    assert_eq!(bench.join(&Join::v(7).id(&id).protocols(&["other"])), refused(23, &id));
     assert_eq!(bench.group.state(), State::Stable);
 }
 
@@ -491,10 +376,7 @@ fn a_live_group_is_not_deleted_and_keeps_the_offsets_of_its_topics() {
 fn offsets_of_a_live_group_that_is_no_consumer_are_not_deleted() {
     let mut bench = Bench::new();
     bench.enter(&Join::v(7).protocol_type("connect"));
-    assert_eq!(
-        bench.group.check_offset_delete(),
-        Err(ErrorCode::NonEmptyGroup)
-    );
+    assert_eq!(bench.group.check_offset_delete(), Err(ErrorCode::NonEmptyGroup));
     assert!(!bench.group.subscribed_to("t"));
 }
 
@@ -504,30 +386,12 @@ fn a_second_member_starts_a_rebalance_and_the_leader_stays() {
     let (parked, second) = bench.enter_later(&Join::v(7).protocols(&["range", "rr"]));
     assert_eq!(bench.heartbeat(&first, None, 1), 27);
     let described = bench.group.describe();
-    assert_eq!(
-        (described.state.name(), described.protocol_data.as_str()),
-        ("PreparingRebalance", "")
-    );
-    let of = |id: &str| {
-        described
-            .members
-            .iter()
-            .find(|member| member.member_id == id)
-            .expect("a member")
-    };
-    assert_eq!(
-        (of(&first).assignment.as_ref(), of(&first).metadata.len()),
-        (ASSIGNMENT, 0)
-    );
-    assert_eq!(
-        (of(&second).assignment.len(), of(&second).metadata.len()),
-        (0, 0)
-    );
+    assert_eq!((described.state.name(), described.protocol_data.as_str()), ("PreparingRebalance", ""));
+    let of = |id: &str| described.members.iter().find(|member| member.member_id == id).expect("a member");
+    assert_eq!((of(&first).assignment.as_ref(), of(&first).metadata.len()), (ASSIGNMENT, 0));
+    assert_eq!((of(&second).assignment.len(), of(&second).metadata.len()), (0, 0));
     assert_eq!(bench.commit(&first, None, 1), 0);
-    assert_eq!(
-        bench.sync(&sync_request(&first, 1, &[])),
-        Err(ErrorCode::RebalanceInProgress)
-    );
+    assert_eq!(bench.sync(&sync_request(&first, 1, &[])), Err(ErrorCode::RebalanceInProgress));
     assert_eq!(bench.heartbeat(&second, None, 1), 27);
 
     let leader = bench.join(&Join::v(7).id(&first)).expect("joined");
@@ -539,42 +403,18 @@ fn a_second_member_starts_a_rebalance_and_the_leader_stays() {
 
     let parked = bench.sync_later(&sync_request(&second, 2, &[]));
     assert_eq!(bench.heartbeat(&second, None, 2), 0);
-    assert_eq!(
-        bench
-            .sync(&sync_request(&first, 2, &[&first]))
-            .expect("synced")
-            .assignment,
-        ASSIGNMENT
-    );
-    assert_eq!(
-        bench
-            .synced(parked)
-            .expect("answered")
-            .expect("synced")
-            .assignment,
-        Bytes::new()
-    );
+    assert_eq!(bench.sync(&sync_request(&first, 2, &[&first])).expect("synced").assignment, ASSIGNMENT);
+    assert_eq!(bench.synced(parked).expect("answered").expect("synced").assignment, Bytes::new());
     let described = bench.group.describe();
-    assert_eq!(
-        (described.state.name(), described.protocol_data.as_str()),
-        ("Stable", "range")
-    );
-    assert!(
-        described
-            .members
-            .iter()
-            .all(|member| !member.metadata.is_empty())
-    );
+    assert_eq!((described.state.name(), described.protocol_data.as_str()), ("Stable", "range"));
+    assert!(described.members.iter().all(|member| !member.metadata.is_empty()));
 }
 
 #[test]
 fn a_follower_that_joins_again_with_the_same_metadata_is_told_the_running_generation() {
     let (mut bench, first, second) = Bench::stable_pair();
     let again = bench.join(&Join::v(7).id(&second)).expect("joined");
-    assert_eq!(
-        (again.generation, again.leader, again.members.len()),
-        (2, first, 0)
-    );
+    assert_eq!((again.generation, again.leader, again.members.len()), (2, first, 0));
     assert_eq!(bench.group.state(), State::Stable);
 }
 
@@ -583,43 +423,25 @@ fn a_leave_answers_for_each_member_since_version_3() {
     let (mut bench, first, second) = Bench::stable_pair();
     for version in [0, 2] {
         assert_eq!(bench.leave(version, &[("who", None)]), (25, vec![]));
-        assert_eq!(
-            Bench::named("none").leave(version, &[("who", None)]),
-            (25, vec![])
-        );
+        assert_eq!(Bench::named("none").leave(version, &[("who", None)]), (25, vec![]));
     }
     for version in [3, 5] {
         assert_eq!(bench.leave(version, &[("who", None)]), (0, vec![25]));
-        assert_eq!(
-            Bench::named("none").leave(version, &[("who", None)]),
-            (0, vec![25])
-        );
+        assert_eq!(Bench::named("none").leave(version, &[("who", None)]), (0, vec![25]));
     }
     assert_eq!(Bench::named("").leave(5, &[("who", None)]), (24, vec![]));
     assert_eq!(bench.leave(5, &[]), (0, vec![]));
     assert_eq!(bench.group.state(), State::Stable);
-    assert_eq!(
-        bench.leave(5, &[(&second, None), ("who", None)]),
-        (0, vec![0, 25])
-    );
+    assert_eq!(bench.leave(5, &[(&second, None), ("who", None)]), (0, vec![0, 25]));
     assert_eq!(bench.group.state(), State::PreparingRebalance);
     assert_eq!(bench.leave(5, &[(&first, None)]), (0, vec![0]));
 
     let described = bench.group.describe();
-    assert_eq!(
-        (described.state.name(), described.protocol_type.as_str()),
-        ("Empty", "consumer")
-    );
-    assert_eq!(
-        (described.protocol_data.as_str(), described.members.len()),
-        ("", 0)
-    );
+    assert_eq!((described.state.name(), described.protocol_type.as_str()), ("Empty", "consumer"));
+    assert_eq!((described.protocol_data.as_str(), described.members.len()), ("", 0));
     assert_eq!(bench.group.generation(), 3);
     let record = bench.record.clone().expect("the empty group is stored");
-    assert_eq!(
-        (record.generation, record.members.len(), record.leader),
-        (3, 0, None)
-    );
+    assert_eq!((record.generation, record.members.len(), record.leader), (3, 0, None));
     assert_eq!(bench.heartbeat(&first, None, 2), 25);
     assert_eq!(bench.commit("", None, -1), 0);
     assert_eq!(bench.commit(&first, None, 2), 25);
@@ -633,22 +455,13 @@ fn a_static_member_is_replaced_without_a_rebalance_and_its_old_id_fenced() {
     assert_eq!(first.members[0].group_instance_id.as_deref(), Some("i1"));
     let first = first.member_id;
     assert!(first.starts_with("i1-"));
-    let with_instance = SyncRequest {
-        group_instance_id: Some("i1".into()),
-        ..sync_request(&first, 1, &[&first])
-    };
+    let with_instance = SyncRequest { group_instance_id: Some("i1".into()), ..sync_request(&first, 1, &[&first]) };
     bench.sync(&with_instance).expect("synced");
 
     let second = bench.join(&Join::v(7).instance("i1")).expect("joined");
-    assert_eq!(
-        (second.generation, &second.leader, second.members.len()),
-        (1, &first, 0)
-    );
+    assert_eq!((second.generation, &second.leader, second.members.len()), (1, &first, 0));
     assert_ne!(second.member_id, first);
-    assert_eq!(
-        bench.record.as_ref().expect("stored").members[0].member_id,
-        second.member_id
-    );
+    assert_eq!(bench.record.as_ref().expect("stored").members[0].member_id, second.member_id);
     assert_eq!(bench.heartbeat(&first, Some("i1"), 1), 82);
     assert_eq!(bench.heartbeat(&first, None, 1), 25);
     assert_eq!(bench.commit(&first, Some("i1"), 1), 82);
@@ -658,28 +471,17 @@ fn a_static_member_is_replaced_without_a_rebalance_and_its_old_id_fenced() {
     assert_eq!((third.generation, &third.leader), (1, &third.member_id));
     assert!(third.skip_assignment);
     assert_eq!(third.members[0].member_id, third.member_id);
-    let kept = bench
-        .sync(&sync_request(&third.member_id, 1, &[]))
-        .expect("synced");
+    let kept = bench.sync(&sync_request(&third.member_id, 1, &[])).expect("synced");
     assert_eq!(kept.assignment, ASSIGNMENT);
 
-    assert_eq!(
-        bench.join(&Join::v(7).id(&first).instance("i1")),
-        refused(82, &first)
-    );
+    assert_eq!(bench.join(&Join::v(7).id(&first).instance("i1")), refused(82, &first));
     assert_eq!(bench.heartbeat(&first, Some("i9"), 1), 25);
     assert_eq!(bench.leave(5, &[("who", Some("i1"))]), (0, vec![82]));
     assert_eq!(bench.leave(5, &[("", Some("i9"))]), (0, vec![25]));
     assert_eq!(bench.leave(5, &[("", Some("i1"))]), (0, vec![0]));
     let empty_instance = bench.join(&Join::v(7).instance("")).expect("joined");
-    assert_eq!(
-        (empty_instance.generation, empty_instance.members.len()),
-        (3, 1)
-    );
-    assert_eq!(
-        empty_instance.members[0].group_instance_id.as_deref(),
-        Some("")
-    );
+    assert_eq!((empty_instance.generation, empty_instance.members.len()), (3, 1));
+    assert_eq!(empty_instance.members[0].group_instance_id.as_deref(), Some(""));
 }
 
 // ---- Recorded answers: offsets and listing ----
@@ -690,10 +492,7 @@ fn a_group_of_commits_alone_is_empty_and_has_no_protocol_type() {
     assert_eq!(bench.commit("", None, -1), 0);
     assert_eq!(bench.commit("", Some("i1"), -1), 0);
     let described = bench.group.describe();
-    assert_eq!(
-        (described.state.name(), described.protocol_type.as_str()),
-        ("Empty", "")
-    );
+    assert_eq!((described.state.name(), described.protocol_type.as_str()), ("Empty", ""));
     assert_eq!(bench.group.check_delete(), Ok(()));
     assert_eq!(bench.group.check_offset_delete(), Ok(()));
     assert!(!bench.group.subscribed_to("g6-a"));
@@ -703,11 +502,7 @@ fn a_group_of_commits_alone_is_empty_and_has_no_protocol_type() {
 fn a_commit_to_a_missing_group_is_refused_by_version() {
     for (version, expected) in [(2, 22), (8, 22), (9, 69)] {
         assert_eq!(code(check_commit_without_group(version, -1)), 0);
-        assert_eq!(
-            code(check_commit_without_group(version, 3)),
-            expected,
-            "v{version}"
-        );
+        assert_eq!(code(check_commit_without_group(version, 3)), expected, "v{version}");
     }
 }
 
@@ -722,50 +517,23 @@ fn list_filters_ignore_case_and_unknown_names_match_nothing() {
     assert!(group.is_listed(&["Stable", "Empty"], &["Classic"]));
 }
 
-#[test]
-fn a_transactional_commit_needs_no_member_but_a_named_one_must_be_right() {
-    let group = Group::new("g1-grp".into());
-    assert_eq!(code(group.check_txn_commit("", None, -1)), 0);
-    assert_eq!(code(group.check_txn_commit("", None, 4)), 25);
-    assert_eq!(code(group.check_txn_commit("who", None, -1)), 0);
-    assert_eq!(code(group.check_txn_commit("who", None, 4)), 25);
-    let (bench, id) = Bench::stable("t");
-    assert_eq!(code(bench.group.check_txn_commit("", None, -1)), 0);
-    assert_eq!(code(bench.group.check_txn_commit(&id, None, 1)), 0);
-    assert_eq!(code(bench.group.check_txn_commit(&id, None, 2)), 22);
-}
-
 // ---- Pending members ----
 
 #[test]
 fn a_ghost_that_never_came_back_with_its_id_does_not_hold_up_a_real_member() {
     let mut bench = Bench::new();
-    bench
-        .join(&Join::v(5).session(45_000))
-        .expect_err("an id comes first");
+    bench.join(&Join::v(5).session(45_000)).expect_err("an id comes first");
     assert_eq!(bench.enter(&Join::v(5)).generation, 1);
     let (mut bench, first) = Bench::stable("t");
     bench.join(&Join::v(5)).expect_err("an id comes first");
-    assert_eq!(
-        bench
-            .join(&Join::v(7).id(&first))
-            .expect("joined")
-            .generation,
-        2
-    );
+    assert_eq!(bench.join(&Join::v(7).id(&first)).expect("joined").generation, 2);
 }
 
 #[test]
 fn a_pending_id_lapses_after_the_session_timeout_and_may_leave() {
     let mut bench = Bench::new();
-    let lapsed = bench
-        .join(&Join::v(5))
-        .expect_err("an id comes first")
-        .member_id;
-    let gone = bench
-        .join(&Join::v(5))
-        .expect_err("an id comes first")
-        .member_id;
+    let lapsed = bench.join(&Join::v(5)).expect_err("an id comes first").member_id;
+    let gone = bench.join(&Join::v(5)).expect_err("an id comes first").member_id;
     assert_eq!(bench.leave(3, &[(&gone, None)]), (0, vec![0]));
     assert_eq!(bench.leave(3, &[(&gone, None)]), (0, vec![25]));
     assert!(!bench.group.is_blank());
@@ -778,10 +546,7 @@ fn a_pending_id_lapses_after_the_session_timeout_and_may_leave() {
 #[test]
 fn a_pending_member_that_leaves_does_not_disturb_a_stable_group() {
     let (mut bench, id) = Bench::stable("t");
-    let pending = bench
-        .join(&Join::v(5))
-        .expect_err("an id comes first")
-        .member_id;
+    let pending = bench.join(&Join::v(5)).expect_err("an id comes first").member_id;
     assert_eq!(bench.leave(3, &[(&pending, None)]), (0, vec![0]));
     assert_eq!(bench.heartbeat(&id, None, 1), 0);
 }
@@ -798,10 +563,7 @@ fn the_join_phase_ends_at_the_longest_rebalance_timeout_without_the_missing() {
     bench.pass(3_999);
     assert_eq!(bench.joined(parked), None);
     bench.pass(1);
-    let joined = bench
-        .joined(parked)
-        .expect("the phase is over")
-        .expect("joined");
+    let joined = bench.joined(parked).expect("the phase is over").expect("joined");
     assert_eq!((joined.generation, joined.members.len()), (3, 1));
     assert_eq!(joined.leader, joined.member_id);
     assert_eq!(bench.heartbeat(&first, None, 2), 25);
@@ -812,9 +574,7 @@ fn version_0_has_the_session_timeout_for_a_rebalance_timeout() {
     for join in [Join::v(0).rebalance(600_000), Join::v(1).rebalance(-1)] {
         let mut bench = Bench::new();
         let first = bench.enter(&join).member_id;
-        bench
-            .sync(&sync_request(&first, 1, &[&first]))
-            .expect("synced");
+        bench.sync(&sync_request(&first, 1, &[&first])).expect("synced");
         let (parked, _) = bench.enter_later(&join);
         for _ in 0..9 {
             bench.pass(SESSION_MS / 10);
@@ -832,22 +592,12 @@ fn a_silent_member_expires_and_the_last_one_leaves_the_group_empty() {
     bench.pass(SESSION_MS - 1);
     assert_eq!(bench.heartbeat(&id, None, 1), 0);
     bench.pass(SESSION_MS - 1);
-    assert_eq!(
-        bench.commit(&id, None, 1),
-        0,
-        "a commit counts as a sign of life"
-    );
+    assert_eq!(bench.commit(&id, None, 1), 0, "a commit counts as a sign of life");
     bench.pass(SESSION_MS - 1);
     assert_eq!(bench.group.state(), State::Stable);
     bench.pass(1);
-    assert_eq!(
-        (bench.group.state(), bench.group.generation()),
-        (State::Empty, 2)
-    );
-    assert_eq!(
-        bench.record.as_ref().map(|record| record.generation),
-        Some(2)
-    );
+    assert_eq!((bench.group.state(), bench.group.generation()), (State::Empty, 2));
+    assert_eq!(bench.record.as_ref().map(|record| record.generation), Some(2));
     assert_eq!(bench.group.next_deadline_ms(), None);
 }
 
@@ -856,37 +606,19 @@ fn a_parked_member_does_not_expire() {
     let mut bench = Bench::new();
     let slow = Join::v(7).session(6_000).rebalance(60_000);
     let first = bench.enter(&slow).member_id;
-    bench
-        .sync(&sync_request(&first, 1, &[&first]))
-        .expect("synced");
+    bench.sync(&sync_request(&first, 1, &[&first])).expect("synced");
     let (parked_second, second) = bench.enter_later(&slow.clone().session(60_000));
     bench.join(&slow.clone().id(&first)).expect("joined");
-    bench
-        .joined(parked_second)
-        .expect("answered")
-        .expect("joined");
+    bench.joined(parked_second).expect("answered").expect("joined");
     // The first, with the short session, waits in SyncGroup as a follower would; the leader is late.
     bench.group.leader = Some(second.clone());
     let parked = bench.sync_later(&sync_request(&first, 2, &[]));
     bench.pass(50_000);
     assert_eq!(bench.synced(parked), None);
-    bench
-        .sync(&sync_request(&second, 2, &[&first, &second]))
-        .expect("synced");
-    assert_eq!(
-        bench
-            .synced(parked)
-            .expect("answered")
-            .expect("synced")
-            .assignment,
-        ASSIGNMENT
-    );
+    bench.sync(&sync_request(&second, 2, &[&first, &second])).expect("synced");
+    assert_eq!(bench.synced(parked).expect("answered").expect("synced").assignment, ASSIGNMENT);
     bench.pass(5_999);
-    assert_eq!(
-        bench.heartbeat(&first, None, 2),
-        0,
-        "the clock starts at the answer"
-    );
+    assert_eq!(bench.heartbeat(&first, None, 2), 0, "the clock starts at the answer");
 }
 
 #[test]
@@ -895,9 +627,7 @@ fn a_new_member_parked_for_five_minutes_is_asked_to_come_again() {
     let long = Join::v(7).rebalance(1_800_000);
     let slow = bench.join_later(&long.clone().id(&first).metadata("u"));
     assert!(bench.joined(slow).expect("answered").is_ok());
-    bench
-        .sync(&sync_request(&first, 2, &[&first]))
-        .expect("synced");
+    bench.sync(&sync_request(&first, 2, &[&first])).expect("synced");
     let (parked, _) = bench.enter_later(&long);
     for _ in 0..59 {
         bench.pass(5_000);
@@ -920,10 +650,7 @@ fn members_that_never_sync_are_removed_and_the_others_sent_back() {
     assert_eq!(bench.heartbeat(&first, None, 3), 0);
     assert_eq!(bench.synced(waiting), None);
     bench.pass(1);
-    assert_eq!(
-        bench.synced(waiting),
-        Some(Err(ErrorCode::RebalanceInProgress))
-    );
+    assert_eq!(bench.synced(waiting), Some(Err(ErrorCode::RebalanceInProgress)));
     assert_eq!(bench.heartbeat(&first, None, 3), 25);
     let joined = bench.join(&Join::v(7).id(&second)).expect("joined");
     assert_eq!((joined.generation, joined.leader), (4, second));
@@ -935,9 +662,7 @@ fn a_follower_that_never_syncs_is_removed_from_a_stable_group() {
     let (parked, second) = bench.enter_later(&Join::v(7));
     bench.join(&Join::v(7).id(&first)).expect("joined");
     bench.joined(parked).expect("answered").expect("joined");
-    bench
-        .sync(&sync_request(&first, 2, &[&first, &second]))
-        .expect("synced");
+    bench.sync(&sync_request(&first, 2, &[&first, &second])).expect("synced");
     assert_eq!(bench.group.state(), State::Stable);
     bench.pass(REBALANCE_MS);
     assert_eq!(bench.heartbeat(&second, None, 2), 25);
@@ -950,26 +675,12 @@ fn a_leave_or_an_expiry_in_the_join_phase_may_complete_it() {
     let parked = bench.join_later(&Join::v(7).id(&first));
     assert_eq!(bench.joined(parked), None);
     bench.leave(3, &[(&second, None)]);
-    assert_eq!(
-        bench
-            .joined(parked)
-            .expect("complete")
-            .expect("joined")
-            .generation,
-        3
-    );
+    assert_eq!(bench.joined(parked).expect("complete").expect("joined").generation, 3);
 
     let (mut bench, first, _) = Bench::stable_pair();
     let parked = bench.join_later(&Join::v(7).id(&first).rebalance(60_000));
     bench.pass(SESSION_MS);
-    assert_eq!(
-        bench
-            .joined(parked)
-            .expect("complete")
-            .expect("joined")
-            .generation,
-        3
-    );
+    assert_eq!(bench.joined(parked).expect("complete").expect("joined").generation, 3);
 }
 
 #[test]
@@ -994,14 +705,8 @@ fn the_first_join_phase_waits_and_is_extended_by_newcomers() {
     bench.pass(3_000);
     assert_eq!(bench.joined(parked), None, "extended once");
     bench.pass(1);
-    let joined = bench
-        .joined(parked)
-        .expect("the phase is over")
-        .expect("joined");
-    assert_eq!(
-        (joined.generation, joined.members.len(), joined.leader),
-        (1, 2, first)
-    );
+    let joined = bench.joined(parked).expect("the phase is over").expect("joined");
+    assert_eq!((joined.generation, joined.members.len(), joined.leader), (1, 2, first));
 }
 
 #[test]
@@ -1016,15 +721,7 @@ fn the_first_join_phase_is_not_extended_beyond_the_rebalance_timeout() {
         assert_eq!(bench.joined(parked), None);
     }
     bench.pass(1_000);
-    assert_eq!(
-        bench
-            .joined(parked)
-            .expect("the phase is over")
-            .expect("joined")
-            .members
-            .len(),
-        10
-    );
+    assert_eq!(bench.joined(parked).expect("the phase is over").expect("joined").members.len(), 10);
 }
 
 // ---- Leader and protocol ----
@@ -1037,10 +734,7 @@ fn the_protocol_with_most_votes_among_the_common_ones_wins() {
     bench.enter_later(&Join::v(3).protocols(&["sticky", "range"]));
     bench.enter_later(&Join::v(3).protocols(&["rr", "sticky", "range"]));
     bench.pass(200);
-    let joined = bench
-        .joined(parked)
-        .expect("the phase is over")
-        .expect("joined");
+    let joined = bench.joined(parked).expect("the phase is over").expect("joined");
     assert_eq!(joined.protocol_name.as_deref(), Some("sticky"));
 }
 
@@ -1083,15 +777,7 @@ fn a_full_group_turns_newcomers_away() {
     bench.config.group_max_size = 1;
     let parked = bench.join_later(&Join::v(7).id(&first));
     assert_eq!(bench.join(&Join::v(7).id(&second)), refused(81, ""));
-    assert_eq!(
-        bench
-            .joined(parked)
-            .expect("complete")
-            .expect("joined")
-            .members
-            .len(),
-        1
-    );
+    assert_eq!(bench.joined(parked).expect("complete").expect("joined").members.len(), 1);
 }
 
 // ---- Static members ----
@@ -1099,18 +785,11 @@ fn a_full_group_turns_newcomers_away() {
 #[test]
 fn a_static_member_that_does_not_come_back_stays_for_its_session_timeout() {
     let mut bench = Bench::new();
-    let fixed = bench
-        .enter(&Join::v(7).instance("i1").session(60_000))
-        .member_id;
-    bench
-        .sync(&sync_request(&fixed, 1, &[&fixed]))
-        .expect("synced");
+    let fixed = bench.enter(&Join::v(7).instance("i1").session(60_000)).member_id;
+    bench.sync(&sync_request(&fixed, 1, &[&fixed])).expect("synced");
     let (parked, other) = bench.enter_later(&Join::v(7));
     bench.pass(REBALANCE_MS);
-    let joined = bench
-        .joined(parked)
-        .expect("the phase is over")
-        .expect("joined");
+    let joined = bench.joined(parked).expect("the phase is over").expect("joined");
     assert_eq!((joined.members.len(), joined.leader), (2, other));
 }
 
@@ -1118,28 +797,15 @@ fn a_static_member_that_does_not_come_back_stays_for_its_session_timeout() {
 fn a_replaced_static_member_has_its_parked_requests_fenced() {
     let mut bench = Bench::new();
     let fixed = bench.enter(&Join::v(7).instance("i1")).member_id;
-    bench
-        .sync(&sync_request(&fixed, 1, &[&fixed]))
-        .expect("synced");
+    bench.sync(&sync_request(&fixed, 1, &[&fixed])).expect("synced");
     let (_, _) = bench.enter_later(&Join::v(7));
     let old = Join::v(7).id(&fixed).instance("i1");
     bench.join(&old).expect("joined");
     let token = bench.join_later(&Join::v(7).instance("i1"));
-    assert_eq!(
-        bench.group.state(),
-        State::PreparingRebalance,
-        "the leader may know the old id"
-    );
+    assert_eq!(bench.group.state(), State::PreparingRebalance, "the leader may know the old id");
     assert_eq!(bench.joined(token), None);
     let newest = bench.join_later(&Join::v(7).instance("i1"));
-    assert_eq!(
-        bench
-            .joined(token)
-            .expect("fenced")
-            .expect_err("fenced")
-            .code,
-        ErrorCode::FencedInstanceId
-    );
+    assert_eq!(bench.joined(token).expect("fenced").expect_err("fenced").code, ErrorCode::FencedInstanceId);
     assert_eq!(bench.joined(newest), None);
 }
 
@@ -1148,16 +814,9 @@ fn a_static_member_that_changes_the_protocol_starts_a_rebalance() {
     let mut bench = Bench::new();
     let both = Join::v(7).protocols(&["range", "sticky"]);
     let fixed = bench.enter(&both.instance("i1")).member_id;
-    bench
-        .sync(&sync_request(&fixed, 1, &[&fixed]))
-        .expect("synced");
-    let joined = bench
-        .join(&Join::v(7).protocols(&["sticky"]).instance("i1"))
-        .expect("joined");
-    assert_eq!(
-        (joined.generation, joined.protocol_name.as_deref()),
-        (2, Some("sticky"))
-    );
+    bench.sync(&sync_request(&fixed, 1, &[&fixed])).expect("synced");
+    let joined = bench.join(&Join::v(7).protocols(&["sticky"]).instance("i1")).expect("joined");
+    assert_eq!((joined.generation, joined.protocol_name.as_deref()), (2, Some("sticky")));
 }
 
 // ---- Restart, lost records, lost connections, the end ----
@@ -1169,26 +828,13 @@ fn a_stable_group_goes_on_after_a_restart() {
     let mut after = Bench::new();
     after.now_ms = 500_000;
     after.group = Group::restore(GroupRecord::decode(&bytes).expect("readable"), after.now_ms);
-    assert_eq!(
-        (after.group.state(), after.group.generation()),
-        (State::Stable, 2)
-    );
+    assert_eq!((after.group.state(), after.group.generation()), (State::Stable, 2));
     assert_eq!(after.group.record(), bench.record.expect("stored"));
     assert!(after.group.subscribed_to("t"));
     assert_eq!(after.heartbeat(&first, None, 2), 0);
     after.pass(SESSION_MS - 1);
-    assert_eq!(
-        after.heartbeat(&second, None, 2),
-        0,
-        "the clock starts at the restart"
-    );
-    assert_eq!(
-        after
-            .sync(&sync_request(&second, 2, &[]))
-            .expect("synced")
-            .assignment,
-        ASSIGNMENT
-    );
+    assert_eq!(after.heartbeat(&second, None, 2), 0, "the clock starts at the restart");
+    assert_eq!(after.sync(&sync_request(&second, 2, &[])).expect("synced").assignment, ASSIGNMENT);
 }
 
 #[test]
@@ -1199,51 +845,27 @@ fn an_assignment_that_was_not_stored_makes_all_join_again() {
     bench.joined(parked).expect("answered").expect("joined");
     let waiting = bench.sync_later(&sync_request(&second, 3, &[]));
     let token = bench.next_token();
-    let failed = bench
-        .group
-        .sync(bench.now_ms, token, &sync_request(&first, 3, &[&first]));
+    let failed = bench.group.sync(bench.now_ms, token, &sync_request(&first, 3, &[&first]));
     assert!(failed.record.is_some());
-    let step = bench
-        .group
-        .persist_failed(bench.now_ms, failed, ErrorCode::CoordinatorNotAvailable);
+    let step = bench.group.persist_failed(bench.now_ms, failed, ErrorCode::CoordinatorNotAvailable);
     bench.take(step);
     for token in [waiting, token] {
-        assert_eq!(
-            bench.synced(token),
-            Some(Err(ErrorCode::CoordinatorNotAvailable))
-        );
+        assert_eq!(bench.synced(token), Some(Err(ErrorCode::CoordinatorNotAvailable)));
     }
     assert_eq!(bench.heartbeat(&first, None, 3), 27);
-    assert!(
-        bench
-            .group
-            .describe()
-            .members
-            .iter()
-            .all(|member| member.assignment.is_empty())
-    );
+    assert!(bench.group.describe().members.iter().all(|member| member.assignment.is_empty()));
 }
 
 #[test]
 fn a_replacement_that_was_not_stored_is_taken_back() {
     let mut bench = Bench::new();
     let fixed = bench.enter(&Join::v(7).instance("i1")).member_id;
-    bench
-        .sync(&sync_request(&fixed, 1, &[&fixed]))
-        .expect("synced");
+    bench.sync(&sync_request(&fixed, 1, &[&fixed])).expect("synced");
     let before = bench.group.record();
     let token = bench.next_token();
     let request = Join::v(9).instance("i1").0;
-    let failed = bench.group.join(
-        &bench.config,
-        bench.now_ms,
-        token,
-        Uuid::from_u128(99),
-        request,
-    );
-    let step = bench
-        .group
-        .persist_failed(bench.now_ms, failed, ErrorCode::NotCoordinator);
+    let failed = bench.group.join(&bench.config, bench.now_ms, token, Uuid::from_u128(99), request);
+    let step = bench.group.persist_failed(bench.now_ms, failed, ErrorCode::NotCoordinator);
     bench.take(step);
     assert_eq!(bench.joined(token), Some(refused(16, "")));
     assert_eq!(bench.group.record(), before);
@@ -1253,18 +875,10 @@ fn a_replacement_that_was_not_stored_is_taken_back() {
 #[test]
 fn an_empty_group_that_was_not_stored_stays_empty() {
     let (mut bench, id) = Bench::stable("t");
-    let request = LeaveRequest {
-        api_version: 3,
-        members: vec![(id, None)],
-    };
+    let request = LeaveRequest { api_version: 3, members: vec![(id, None)] };
     let failed = bench.group.leave(bench.now_ms, 77, &request);
-    let step = bench
-        .group
-        .persist_failed(bench.now_ms, failed, ErrorCode::NotCoordinator);
-    let reply = LeaveReply {
-        code: Some(ErrorCode::NotCoordinator),
-        members: vec![],
-    };
+    let step = bench.group.persist_failed(bench.now_ms, failed, ErrorCode::NotCoordinator);
+    let reply = LeaveReply { code: Some(ErrorCode::NotCoordinator), members: vec![] };
     assert_eq!(step.replies, [(77, Reply::Leave(reply))]);
     assert_eq!(bench.group.state(), State::Empty);
 }
@@ -1278,15 +892,7 @@ fn a_client_that_goes_away_while_parked_is_not_waited_for_longer_than_its_sessio
     let waiting = bench.join_later(&Join::v(7).id(&first));
     assert_eq!(bench.joined(waiting), None);
     bench.pass(SESSION_MS);
-    assert_eq!(
-        bench
-            .joined(waiting)
-            .expect("complete")
-            .expect("joined")
-            .members
-            .len(),
-        1
-    );
+    assert_eq!(bench.joined(waiting).expect("complete").expect("joined").members.len(), 1);
     assert_eq!(bench.joined(parked), None);
 }
 
@@ -1323,18 +929,12 @@ fn a_dead_group_answers_what_is_parked_and_refuses_the_rest() {
     assert_eq!(bench.joined(parked), Some(refused(16, &second)));
     assert_eq!(bench.join(&Join::v(7)), refused(15, ""));
     assert_eq!(bench.join(&Join::v(7).id(&first)), refused(15, &first));
-    assert_eq!(
-        bench.sync(&sync_request(&first, 2, &[])),
-        Err(ErrorCode::CoordinatorNotAvailable)
-    );
+    assert_eq!(bench.sync(&sync_request(&first, 2, &[])), Err(ErrorCode::CoordinatorNotAvailable));
     assert_eq!(bench.heartbeat(&first, None, 2), 15);
     assert_eq!(bench.commit("", None, -1), 15);
     assert_eq!(bench.leave(3, &[(&first, None)]), (15, vec![]));
     assert_eq!(bench.group.check_delete(), Err(ErrorCode::GroupIdNotFound));
-    assert_eq!(
-        bench.group.check_offset_delete(),
-        Err(ErrorCode::GroupIdNotFound)
-    );
+    assert_eq!(bench.group.check_offset_delete(), Err(ErrorCode::GroupIdNotFound));
 }
 
 // ---- Bytes ----
@@ -1347,10 +947,7 @@ fn a_record_survives_encoding_and_no_damage_makes_decoding_panic() {
     let bytes = record.encode();
     assert_eq!(GroupRecord::decode(&bytes).as_ref(), Ok(&record));
     for length in 0..bytes.len() {
-        assert!(
-            GroupRecord::decode(&bytes[..length]).is_err(),
-            "cut at {length}"
-        );
+        assert!(GroupRecord::decode(&bytes[..length]).is_err(), "cut at {length}");
     }
     for position in 0..bytes.len() {
         for value in [0, 1, 127, 128, 255] {
@@ -1362,11 +959,7 @@ fn a_record_survives_encoding_and_no_damage_makes_decoding_panic() {
         }
     }
     let longer = [bytes.as_slice(), &[0]].concat();
-    assert!(
-        GroupRecord::decode(&longer)
-            .expect_err("longer")
-            .contains("1 bytes after")
-    );
+    assert!(GroupRecord::decode(&longer).expect_err("longer").contains("1 bytes after"));
 }
 
 #[test]
@@ -1374,23 +967,14 @@ fn a_count_that_does_not_fit_is_refused_before_memory_is_reserved() {
     let mut bytes = GroupRecord::default().encode();
     let count_at = bytes.len() - 4;
     bytes[count_at..].copy_from_slice(&u32::MAX.to_be_bytes());
-    assert!(
-        GroupRecord::decode(&bytes)
-            .expect_err("refused")
-            .contains("do not fit")
-    );
+    assert!(GroupRecord::decode(&bytes).expect_err("refused").contains("do not fit"));
 }
 
 #[test]
 fn a_subscription_that_does_not_parse_counts_as_subscribed_to_everything() {
     let good = subscription("t");
-    for bad in [
-        &b""[..],
-        &good[..7],
-        &[255, 255, 0, 0, 0, 0],
-        &[0, 0, 127, 255, 255, 255],
-        &[0, 0, 255, 255, 255, 255],
-    ] {
+    for bad in [&b""[..], &good[..7], &[255, 255, 0, 0, 0, 0], &[0, 0, 127, 255, 255, 255], &[0, 0, 255, 255, 255, 255]]
+    {
         let mut bench = Bench::new();
         let mut join = Join::v(7);
         join.0.protocols[0].1 = Bytes::copy_from_slice(bad);

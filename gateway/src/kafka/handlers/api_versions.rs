@@ -27,9 +27,10 @@ fn list() -> Vec<ApiVersion> {
         .collect()
 }
 
-/// The answer to a version of ApiVersions that is not served.
+/// The answer to a version of ApiVersions that is not served: only the range of ApiVersions itself.
 pub(super) fn unsupported() -> ApiVersionsResponse {
-    ApiVersionsResponse::default().with_error_code(ErrorCode::UnsupportedVersion.code()).with_api_keys(list())
+    let own = list().into_iter().filter(|one| one.api_key == ApiKey::ApiVersions as i16);
+    ApiVersionsResponse::default().with_error_code(ErrorCode::UnsupportedVersion.code()).with_api_keys(own.collect())
 }
 
 /// KIP-511: letters and digits, with dots and dashes inside.

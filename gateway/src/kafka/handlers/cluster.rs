@@ -107,7 +107,8 @@ impl Api for DescribeTopicPartitions {
             let Some(info) = cx.broker.topic(&name) else {
                 let illegal = names::fault(&name).is_some();
                 let code = if illegal { ErrorCode::InvalidTopicException } else { ErrorCode::UnknownTopicOrPartition };
-                response.topics.push(topic.with_error_code(code.code()).with_topic_authorized_operations(NO_OPERATIONS));
+                let answer = topic.with_error_code(code.code()).with_topic_authorized_operations(TOPIC_OPERATIONS);
+                response.topics.push(answer);
                 continue;
             };
             let until = info.buckets.min(first.saturating_add(left));

@@ -173,6 +173,7 @@ impl Api for DescribeConfigs {
                     .with_read_only(read_only)
                     .with_config_source(one.source)
                     .with_config_type(one.kind)
+                    .with_documentation(None)
                     .with_synonyms(synonyms.collect())
             });
             result.with_error_message(Some(text(""))).with_configs(configs.collect())

@@ -8,6 +8,7 @@
 //! - read_committed: with no transactions the last stable offset is the high watermark.
 //! - v12+: a diverging epoch is told (KIP-595). v13+: topic ids (KIP-516).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,10 @@ struct Wanted {
     bucket: Result<BucketId, ErrorCode>,
 }
 
+/// A follower's place; this server has none.
+const NO_REPLICA: i32 = -1;
+
+
 struct WantedTopic {
     name: String,
     id: uuid::Uuid,
@@ -63,13 +68,18 @@ fn unknown_topic(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::UnknownTopicId | ErrorCode::UnknownTopicOrPartition | ErrorCode::InconsistentTopicId)
 }
 
-/// Whether the reader's last epoch ended before the offset it asks for (KIP-595).
-fn diverging(cx: &Context, bucket: BucketId, wanted: &Wanted) -> Option<(i32, i64)> {
+/// Whether the reader's last epoch ended before the offset it asks for (KIP-595); an epoch that
+/// never was is out of range.
+fn diverging(cx: &Context, bucket: BucketId, wanted: &Wanted) -> Result<Option<(i32, i64)>, ErrorCode> {
     if wanted.last_fetched_epoch < 0 {
-        return None;
+        return Ok(None);
     }
-    let (epoch, end) = cx.broker.backend.epoch_end(bucket, wanted.last_fetched_epoch).ok()?;
-    (epoch < wanted.last_fetched_epoch || end < wanted.offset).then_some((epoch, end))
+    let found = cx.broker.backend.epoch_end(bucket, wanted.last_fetched_epoch);
+    let (epoch, end) = found.map_err(|error| code_of(&error))?;
+    if epoch < 0 {
+        return Err(ErrorCode::OffsetOutOfRange);
+    }
+    Ok((epoch < wanted.last_fetched_epoch || end < wanted.offset).then_some((epoch, end)))
 }
 
 enum Look {
@@ -90,8 +100,10 @@ fn look(cx: &Context, wanted: &Wanted) -> Look {
     if let Err(code) = check_epoch(wanted.current_epoch, offsets.leader_epoch) {
         return Look::Refused(code);
     }
-    if let Some(end) = diverging(cx, bucket, wanted) {
-        return Look::Diverging(offsets, end);
+    match diverging(cx, bucket, wanted) {
+        Ok(None) => {}
+        Ok(Some(end)) => return Look::Diverging(offsets, end),
+        Err(code) => return Look::Refused(code),
     }
     if wanted.offset < offsets.log_start || wanted.offset > offsets.high_watermark {
         return Look::Refused(ErrorCode::OffsetOutOfRange);
@@ -167,7 +179,10 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
 
 fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopic> {
     let tables = cx.broker.backend.tables();
-    let mut topics = Vec::with_capacity(request.topics.len());
+    let mut topics: Vec<WantedTopic> = Vec::with_capacity(request.topics.len());
+    let mut places = HashMap::new();
+    let replica = if version >= 15 { request.replica_state.replica_id.0 } else { request.replica_id.0 };
+    let follower = if replica > NO_REPLICA { Err(ErrorCode::NotLeaderOrFollower) } else { Ok(()) };
     for topic in &request.topics {
         let found = if version >= 13 {
             tables.by_uuid(&topic.topic_id).ok_or(ErrorCode::UnknownTopicId)
@@ -180,10 +195,22 @@ fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopi
             max_bytes: usize::try_from(part.partition_max_bytes).unwrap_or(0),
             current_epoch: part.current_leader_epoch,
             last_fetched_epoch: part.last_fetched_epoch,
-            bucket: found.and_then(|info| cx.broker.bucket(info, part.partition)),
+            bucket: found.and_then(|info| cx.broker.bucket(info, part.partition)).and_then(|it| follower.map(|()| it)),
         });
-        let partitions = partitions.collect();
-        topics.push(WantedTopic { name: topic.topic.to_string(), id: topic.topic_id, partitions });
+        // A topic or a topic partition that is named again counts once, as in Kafka.
+        let place = *places.entry((topic.topic.clone(), topic.topic_id)).or_insert(topics.len());
+        match topics.get_mut(place) {
+            None => {
+                let partitions = partitions.collect();
+                topics.push(WantedTopic { name: topic.topic.to_string(), id: topic.topic_id, partitions });
+            }
+            Some(earlier) => {
+                for part in partitions {
+                    earlier.partitions.retain(|other| other.index != part.index);
+                    earlier.partitions.push(part);
+                }
+            }
+        }
     }
     topics
 }
@@ -212,6 +239,10 @@ impl Api for Fetch {
         let correlation_id = cx.correlation_id;
         if request.session_id != 0 && request.session_epoch > 0 {
             let code = ErrorCode::FetchSessionIdNotFound.code();
+            return Started::Frame(Box::pin(async move { fetch_body::encode(version, correlation_id, code, 0, Vec::new()) }));
+        }
+        if !(0..=1).contains(&request.isolation_level) {
+            let code = ErrorCode::UnknownServerError.code();
             return Started::Frame(Box::pin(async move { fetch_body::encode(version, correlation_id, code, 0, Vec::new()) }));
         }
         let deadline = Instant::now() + Duration::from_millis(request.max_wait_ms.clamp(0, WAIT_MS_MAX) as u64);

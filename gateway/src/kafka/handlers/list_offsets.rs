@@ -5,6 +5,8 @@
 //! - By time: the first *record* at or after it, its own timestamp; none is offset -1 without an error.
 //! - v4+: the epoch is that of the record found.
 
+use std::collections::HashMap;
+
 use kafka_protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use kafka_protocol::messages::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use kafka_protocol::messages::{
@@ -62,13 +64,26 @@ impl Api for ListOffsets {
     async fn start(cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
         let cx = cx.clone();
         Started::Pending(Box::pin(async move {
-            let mut topics = Vec::with_capacity(request.topics.len());
+            let mut topics: Vec<ListOffsetsTopicResponse> = Vec::with_capacity(request.topics.len());
+            let isolation = if (0..=1).contains(&request.isolation_level) { Ok(()) } else { Err(ErrorCode::UnknownServerError) };
+            let mut named = HashMap::new();
+            for topic in &request.topics {
+                for part in &topic.partitions {
+                    *named.entry((topic.name.clone(), part.partition_index)).or_insert(0) += 1;
+                }
+            }
             for topic in request.topics {
                 let info = cx.broker.topic(&topic.name).ok_or(ErrorCode::UnknownTopicOrPartition);
                 let mut partitions = Vec::with_capacity(topic.partitions.len());
                 for part in topic.partitions {
+                    // Named again: INVALID_REQUEST once, as in Kafka.
+                    let times = named.insert((topic.name.clone(), part.partition_index), 0).unwrap_or(0);
+                    if times == 0 {
+                        continue;
+                    }
                     let bucket = info.as_ref().map_err(|code| *code).and_then(|info| cx.broker.bucket(info, part.partition_index));
-                    let found = match bucket {
+                    let found = match bucket.and_then(|bucket| isolation.map(|()| bucket)) {
+                        _ if times > 1 => Err(ErrorCode::InvalidRequest),
                         Ok(bucket) => find(&cx, bucket, version, part.current_leader_epoch, part.timestamp).await,
                         Err(code) => Err(code),
                     };
@@ -79,10 +94,14 @@ impl Api for ListOffsets {
                             .with_error_code(found.err().map_or(0, |code| code.code()))
                             .with_offset(offset)
                             .with_timestamp(timestamp)
-                            .with_leader_epoch(epoch),
+                            // The field came with v4.
+                            .with_leader_epoch(if version >= 4 { epoch } else { -1 }),
                     );
                 }
-                topics.push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions));
+                match topics.iter_mut().find(|earlier| earlier.name == topic.name) {
+                    Some(earlier) => earlier.partitions.extend(partitions),
+                    None => topics.push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions)),
+                }
             }
             ListOffsetsResponse::default().with_topics(topics)
         }))

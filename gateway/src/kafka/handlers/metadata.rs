@@ -90,6 +90,7 @@ fn by_id(broker: &Broker, id: uuid::Uuid, operations: bool) -> MetadataResponseT
         Some(info) => known(broker, info, operations),
         None => MetadataResponseTopic::default()
             .with_error_code(ErrorCode::UnknownTopicId.code())
+            .with_name(None)
             .with_topic_id(id)
             .with_topic_authorized_operations(NO_OPERATIONS),
     }

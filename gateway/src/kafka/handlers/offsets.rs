@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use sluice_protocol::ErrorCode;
 
-use crate::coordinator::{Committed, METADATA_LEN_MAX, Place};
+use crate::coordinator::{Committed, Committer, METADATA_LEN_MAX, Place};
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::{Broker, text};
 
@@ -59,13 +59,16 @@ impl Api for OffsetCommit {
             }
             answers.push((topic.name, slots));
         }
-        let instance = request.group_instance_id.as_ref().map(StrBytes::to_string);
-        let generation = request.generation_id_or_member_epoch;
-        let coordinator = &cx.broker.coordinator;
+        let committer = Committer {
+            version,
+            member: request.member_id.to_string(),
+            instance: request.group_instance_id.as_ref().map(StrBytes::to_string),
+            generation: request.generation_id_or_member_epoch,
+        };
         let outcome = if answers.is_empty() {
             Ok(())
         } else {
-            coordinator.commit(&request.group_id, version, &request.member_id, instance.as_deref(), generation, good).await
+            cx.broker.coordinator.commit(&request.group_id, committer, good).await
         };
         let topics = answers.into_iter().map(|(name, slots)| {
             let partitions = slots.into_iter().map(|(index, slot)| {

@@ -19,7 +19,8 @@ use kafka_protocol::messages::{
     ApiKey, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse, ProducerId,
 };
 use sluice_engine::tablet::{Appended, Refusal, prepare};
-use sluice_engine::{Acks, PendingAppend};
+use sluice_engine::{Acks, BucketId, PendingAppend};
+use sluice_protocol::batch::BatchHeader;
 use sluice_protocol::{DecodeError, ErrorCode};
 
 use crate::kafka::api::{Api, Context, Started};
@@ -39,18 +40,22 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(10);
 struct Fault {
     code: ErrorCode,
     message: Option<String>,
-    record: Option<(usize, String)>,
+    records: Vec<(usize, String)>,
+    /// Whether the batch came as far as the log, so that its start is told: what Kafka refuses
+    /// before is answered with -1 there.
+    at_log: bool,
+    log_start: i64,
 }
 
 impl From<ErrorCode> for Fault {
     fn from(code: ErrorCode) -> Self {
-        Self { code, message: None, record: None }
+        Self { code, message: None, records: Vec::new(), at_log: false, log_start: -1 }
     }
 }
 
 impl From<sluice_engine::Error> for Fault {
     fn from(error: sluice_engine::Error) -> Self {
-        Self { code: code_of(&error), message: Some(error.message), record: None }
+        Self { code: code_of(&error), message: Some(error.message), records: Vec::new(), at_log: true, log_start: -1 }
     }
 }
 
@@ -64,30 +69,39 @@ impl From<Refusal> for Fault {
             Some(_) => ErrorCode::InvalidRecord,
             None => code_of(&refusal.error),
         };
-        Self { code, message: Some(refusal.error.message), record: refusal.record }
+        let at_log = match refusal.cause {
+            Some(
+                DecodeError::InvalidBatch { .. }
+                | DecodeError::InvalidRecord { .. }
+                | DecodeError::UnknownCodec { .. }
+                | DecodeError::Decompress { .. },
+            ) => true,
+            Some(_) => false,
+            None => refusal.timestamp,
+        };
+        Self { code, message: Some(refusal.error.message), records: refusal.records, at_log, log_start: -1 }
     }
 }
 
-type Slot = (i32, Result<PendingAppend, Fault>);
+type Slot = (i32, Option<BucketId>, Result<PendingAppend, Fault>);
 
 async fn queue(
     cx: &Context,
     version: i16,
-    topic: Result<&sluice_engine::catalog::TableInfo, ErrorCode>,
-    partition: i32,
+    bucket: BucketId,
     records: Option<Bytes>,
     acks: i16,
 ) -> Result<PendingAppend, Fault> {
-    let bucket = cx.broker.bucket(topic?, partition)?;
     let options = cx.broker.backend.log_options(bucket)?;
     let bytes = records.unwrap_or_default();
+    let codec = BatchHeader::read(&bytes).map(|header| header.codec());
+    if codec == Some(ZSTD) && version < ZSTD_VERSION {
+        return Err(ErrorCode::UnsupportedCompressionType.into());
+    }
     let raw = prepare(&bytes, &options, cx.broker.clock.now_ms())?;
     if raw.header.is_transactional() {
         let message = Some("transactions are not offered by this server".to_owned());
-        return Err(Fault { code: ErrorCode::InvalidTxnState, message, record: None });
-    }
-    if raw.header.codec() == ZSTD && version < ZSTD_VERSION {
-        return Err(ErrorCode::UnsupportedCompressionType.into());
+        return Err(Fault { code: ErrorCode::InvalidTxnState, message, records: Vec::new(), at_log: true, log_start: -1 });
     }
     cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
     cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
@@ -117,7 +131,7 @@ enum TopicKey {
 fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> {
     let mut topics: Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> = Vec::new();
     let mut places: HashMap<(TopicKey, i32), (usize, usize)> = HashMap::new();
-    for topic in request.topic_data {
+    for topic in request.topic_data.into_iter().filter(|topic| !topic.partition_data.is_empty()) {
         let key = if version >= 13 { TopicKey::Id(topic.topic_id) } else { TopicKey::Name(topic.name.to_string()) };
         let at = topics.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
             topics.push((key.clone(), Vec::new()));
@@ -149,33 +163,38 @@ fn answer(index: i32, outcome: Result<Appended, Fault>) -> PartitionProduceRespo
             .with_log_append_time_ms(appended.append_time_ms.unwrap_or(-1))
             .with_log_start_offset(appended.log_start),
         Err(fault) => {
-            let errors = fault.record.map(|(index, message)| {
+            let errors = fault.records.into_iter().map(|(index, message)| {
                 BatchIndexAndErrorMessage::default()
                     .with_batch_index(index as i32)
                     .with_batch_index_error_message(Some(text(message)))
             });
             base.with_error_code(fault.code.code())
                 .with_base_offset(-1)
-                .with_log_start_offset(-1)
+                .with_log_start_offset(fault.log_start)
                 .with_error_message(fault.message.map(text))
-                .with_record_errors(errors.into_iter().collect())
+                .with_record_errors(errors.collect())
         }
     }
 }
 
-async fn finish(topics: Vec<(TopicKey, Vec<Slot>)>, patience: Duration) -> ProduceResponse {
+async fn finish(cx: Context, topics: Vec<(TopicKey, Vec<Slot>)>, patience: Duration) -> ProduceResponse {
     let mut responses = Vec::with_capacity(topics.len());
     let deadline = tokio::time::Instant::now() + patience;
     for (key, slots) in topics {
         let mut parts = Vec::with_capacity(slots.len());
-        for (index, slot) in slots {
-            let outcome = match slot {
+        for (index, bucket, slot) in slots {
+            let mut outcome = match slot {
                 Err(fault) => Err(fault),
                 Ok(pending) => match tokio::time::timeout_at(deadline, pending).await {
                     Ok(outcome) => outcome.map_err(Fault::from),
                     Err(_) => Err(ErrorCode::RequestTimedOut.into()),
                 },
             };
+            if let (Err(fault), Some(bucket)) = (&mut outcome, bucket)
+                && fault.at_log
+            {
+                fault.log_start = cx.broker.backend.offsets(bucket).map_or(-1, |offsets| offsets.log_start);
+            }
             parts.push(answer(index, outcome));
         }
         let response = TopicProduceResponse::default().with_partition_responses(parts);
@@ -201,18 +220,21 @@ impl Api for Produce {
             let topic = find(&cx.broker, version, &key);
             let mut slots: Vec<Slot> = Vec::with_capacity(parts.len());
             for (index, records) in parts {
-                let slot = if !(-1..=1).contains(&acks) {
-                    Err(ErrorCode::InvalidRequiredAcks.into())
-                } else if transactional {
-                    Err(ErrorCode::UnsupportedVersion.into())
-                } else {
-                    queue(cx, version, topic.as_deref().map_err(|code| *code), index, records, acks).await
+                let bucket = match &topic {
+                    _ if !(-1..=1).contains(&acks) => Err(ErrorCode::InvalidRequiredAcks),
+                    _ if transactional => Err(ErrorCode::UnsupportedVersion),
+                    Ok(info) => cx.broker.bucket(info, index),
+                    Err(code) => Err(*code),
                 };
-                slots.push((index, slot));
+                let slot = match bucket {
+                    Ok(bucket) => queue(cx, version, bucket, records, acks).await,
+                    Err(code) => Err(code.into()),
+                };
+                slots.push((index, bucket.ok(), slot));
             }
             topics.push((key, slots));
         }
-        let finished = finish(topics, timeout);
+        let finished = finish(cx.clone(), topics, timeout);
         if acks == 0 {
             // Out of sequence is no reason to close: the client could not tell, and Kafka does not.
             return Started::Silent(Box::pin(async move { finished.await.responses.iter().all(is_silent) }));

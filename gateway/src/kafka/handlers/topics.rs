@@ -193,7 +193,7 @@ impl Api for CreateTopics {
             };
             earlier.insert(topic.name.to_string());
             if request.validate_only {
-                results.push(created(cx, topic, uuid::Uuid::nil(), buckets, &options));
+                results.push(created(cx, topic, uuid::Uuid::new_v4(), buckets, &options));
                 continue;
             }
             results.push(match create(&cx.broker, &topic.name, buckets, options.clone()).await {

@@ -1,0 +1,3 @@
+//! The engine's tests from outside: models, recovery, simulation.
+
+mod r4_rerouting;
