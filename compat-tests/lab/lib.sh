@@ -20,7 +20,8 @@ prepare() { [ -n "${SLUICE_LAB_READY:-}" ] || "$lab_src/setup.sh" "$@" || { echo
 # a server that does not listen fails the suite at once
 timeout 5 bash -c "exec 3<>/dev/tcp/${bs%:*}/${bs##*:}" 2>/dev/null || { echo "not ok connect nothing listens at $bs"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
-# at_most N : N seconds, or less once the suite has used up SUITE_SECONDS (240), so that a server that never answers cannot hold it for long
+# over : the suite has used up SUITE_SECONDS (240); nothing more is started, so that a server that never answers cannot hold it for long
+over() { [ "$SECONDS" -ge "${SUITE_SECONDS:-240}" ]; }
 at_most() { local left=$((${SUITE_SECONDS:-240} - SECONDS)); [ "$left" -ge 1 ] || left=1; echo $((left < $1 ? left : $1)); }
 
 one_line() { tr '\n\t' '  ' | tr -s ' ' | cut -c1-"${1:-300}"; }

@@ -20,7 +20,7 @@ const CLEAN: &str = "CLEAN";
 const POINTS: &str = "recovery-points";
 
 /// A directory that this process holds.
-pub(crate) struct DataDirectory {
+pub struct DataDirectory {
     root: PathBuf,
     /// Holds flock(2) as long as it is open. Not a file of the log: the lock is the system's.
     _lock: Option<File>,
@@ -30,7 +30,7 @@ pub(crate) struct DataDirectory {
 
 impl DataDirectory {
     /// Creates or opens `root`, takes its lock and checks its version.
-    pub(crate) fn lock(disk: &dyn Disk, root: &Path) -> Result<Self> {
+    pub fn lock(disk: &dyn Disk, root: &Path) -> Result<Self> {
         let what = |doing: &str| format!("{doing} the data directory {}", root.display());
         disk.create_dir(root).map_err(|error| Error::io(what("creating"), &error))?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(root.join("LOCK"));
@@ -44,25 +44,25 @@ impl DataDirectory {
     }
 
     /// The same without a lock, for simulated disks.
-    pub(crate) fn open(disk: &dyn Disk, root: &Path, lock: Option<File>) -> Result<Self> {
+    pub fn open(disk: &dyn Disk, root: &Path, lock: Option<File>) -> Result<Self> {
         check_version(disk, root)?;
         let clean = read_file(disk, &root.join(CLEAN)).is_ok_and(|bytes| checked::open(Kind::Clean, &bytes).is_ok());
         Ok(Self { root: root.to_owned(), _lock: lock, clean, written: BTreeMap::new() })
     }
 
     /// Whether the last server to use it stopped cleanly; a new directory counts as not.
-    pub(crate) fn was_clean(&self) -> bool {
+    pub fn was_clean(&self) -> bool {
         self.clean
     }
 
     /// The recovery points that were stored last; none where the file is missing or damaged.
-    pub(crate) fn read_points(&self, disk: &dyn Disk) -> BTreeMap<BucketId, RecoveryPoint> {
+    pub fn read_points(&self, disk: &dyn Disk) -> BTreeMap<BucketId, RecoveryPoint> {
         let stored = read_file(disk, &self.root.join(POINTS));
         stored.ok().and_then(|bytes| points::decode(&bytes).ok()).unwrap_or_default()
     }
 
     /// Removes the clean mark, durably: appends may follow.
-    pub(crate) fn begin(&mut self, disk: &dyn Disk) -> Result<()> {
+    pub fn begin(&mut self, disk: &dyn Disk) -> Result<()> {
         let doing = "removing the clean mark";
         match disk.remove(&self.root.join(CLEAN)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(doing, &error)),
@@ -72,7 +72,7 @@ impl DataDirectory {
     }
 
     /// Stores recovery points if they changed.
-    pub(crate) fn store_points(&mut self, disk: &dyn Disk, points: BTreeMap<BucketId, RecoveryPoint>) -> Result<()> {
+    pub fn store_points(&mut self, disk: &dyn Disk, points: BTreeMap<BucketId, RecoveryPoint>) -> Result<()> {
         if points == self.written {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl DataDirectory {
     }
 
     /// Writes the clean mark.
-    pub(crate) fn finish(&mut self, disk: &dyn Disk) -> Result<()> {
+    pub fn finish(&mut self, disk: &dyn Disk) -> Result<()> {
         replace_file(disk, &self.root.join(CLEAN), &checked::seal(Kind::Clean, b""))
             .map_err(|error| Error::io("writing the clean mark", &error))
     }

@@ -18,6 +18,12 @@ mod shard;
 pub mod tablet;
 pub mod types;
 
+/// What the simulation drives itself and no front end may use.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::directory::DataDirectory;
+}
+
 pub use backend::{Acks, Backend, PendingAppend, Read};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use config::{AcksAll, EngineConfig, LogOptions, TimestampType, Visibility};

@@ -12,6 +12,7 @@ out() { cat "$tmp/$1.out"; }
 # tool NAME CLASS ARGUMENTS... : runs one tool with $in as input; output in $tmp/NAME.out, errors in NAME.err
 tool() {
   local n=$1 c=$2 rc; shift 2
+  if over; then : > "$tmp/$n.out"; echo "no time left" > "$tmp/$n.err"; return 1; fi
   timeout -k 5 "$(at_most "${secs:-30}")" java "${java_opts[@]}" "-XX:SharedArchiveFile=$LAB/java/tools.jsa" -Xlog:disable -cp "$LAB/java/kafka/*" "$c" --bootstrap-server "$bs" "$@" \
     > "$tmp/$n.out" 2> "$tmp/$n.err" < "${in:-/dev/null}"; rc=$?
   [ "$rc" = 0 ] || echo "exit code $rc" >> "$tmp/$n.err"

@@ -5,7 +5,7 @@ bs=${1:?bootstrap}
 . "$(dirname "$0")/../../lab/lib.sh"
 [ -n "${KCAT:-}" ] || prepare kcat
 KCAT=${KCAT:-$(command -v kcat || command -v kafkacat)}
-k() { timeout -k 2 "$(at_most "${secs:-20}")" "$KCAT" -b "$bs" -m 15 -q "$@" 2>> "$tmp/err"; }
+k() { if over; then echo "no time left" >> "$tmp/err"; return 1; fi; timeout -k 2 "$(at_most "${secs:-20}")" "$KCAT" -b "$bs" -m 15 -q "$@" 2>> "$tmp/err"; }
 why() { tail -3 "$tmp/err"; }
 equals() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$(echo "$2" | one_line 100)', not '$(echo "$3" | one_line 100)': $(why)"; fi; : > "$tmp/err"; }
 sum() { sort "$@" | cksum; }
@@ -41,7 +41,7 @@ seq 0 49 | k -P -t "$t" -p 0; sleep 1.1; now=$(date +%s%3N); sleep 0.1; seq 50 9
 equals from-beginning "$(k -C -t "$t" -p 0 -o beginning -e | cksum)" "$(seq 0 99 | cksum)"
 equals from-offset "$(k -C -t "$t" -p 0 -o 90 -e | cksum)" "$(seq 90 99 | cksum)"
 equals from-near-the-end "$(k -C -t "$t" -p 0 -o -5 -e | cksum)" "$(seq 95 99 | cksum)"
-equals from-end "$(k -C -t "$t" -p 0 -o end -e)" ""
+equals from-end "$(k -C -t "$t" -p 0 -o end -e; echo "$?")" 0
 equals from-timestamp "$(k -C -t "$t" -p 0 -o "s@$now" -e | cksum)" "$(seq 50 99 | cksum)"
 equals count "$(k -C -t "$t" -p 0 -o 10 -c 5 | cksum)" "$(seq 10 14 | cksum)"
 (sleep 2; echo late | k -P -t "$t" -p 0) & pids+=($!)
@@ -57,7 +57,7 @@ equals query-late-timestamp "$(k -Q -t "$t:0:$((now + 3600000))" | sed 's/offset
 g=kcat-group-$uid
 equals group-reads "$(k -G "$g" -X auto.offset.reset=earliest -c 40 "$t" | cksum)" "$(seq 0 39 | cksum)"
 equals group-goes-on "$(k -G "$g" -X auto.offset.reset=earliest -c 61 "$t" | cksum)" "$( (seq 40 99; echo late) | cksum)"
-secs=6 k -G "$g" -X auto.offset.reset=earliest -e "$t" > "$tmp/rest"; equals group-has-it-all "$(cat "$tmp/rest")" ""
+secs=6 k -G "$g" -X auto.offset.reset=earliest -e "$t" > "$tmp/rest"; equals group-has-it-all "$?:$(cat "$tmp/rest")" 0:
 
 # two members of one group share the partitions; one leaves; the other takes over
 t=$T-shared
@@ -73,6 +73,7 @@ else
   # wait for the two to share: write to every partition until both have read
   shared=no
   for _ in $(seq 1 60); do
+    over && break
     for p in $(seq 0 $((n - 1))); do echo "$p-ping" | k -P -t "$t" -p "$p"; done
     if grep -q . "$tmp/m1" && grep -q . "$tmp/m2" && ! diff -q <(tail -1 "$tmp/m1" | cut -d' ' -f1) <(tail -1 "$tmp/m2" | cut -d' ' -f1) > /dev/null; then shared=yes; break; fi
     sleep 0.3
@@ -80,7 +81,7 @@ else
   equals group-shares "$shared" yes
   sleep 1; kill -TERM "$m1" 2>/dev/null; wait "$m1" 2>/dev/null
   for p in $(seq 0 $((n - 1))); do seq 100 124 | sed "s/^/$p-/" | k -P -t "$t" -p "$p"; done
-  for _ in $(seq 1 100); do [ "$(grep -cE ' [0-9]-1(0[0-9]|1[0-9]|2[0-4])$' "$tmp/m2")" -ge $((25 * n)) ] && break; sleep 0.2; done
+  for _ in $(seq 1 100); do over && break; [ "$(grep -cE ' [0-9]-1(0[0-9]|1[0-9]|2[0-4])$' "$tmp/m2")" -ge $((25 * n)) ] && break; sleep 0.2; done
   equals one-leaves-the-other-takes-over "$(grep -E ' [0-9]-1[0-2][0-9]$' "$tmp/m2" | sort | uniq -c | awk '$1 == 1 {n++} END {print n + 0}')" $((25 * n))
   kill -TERM "$m2" 2>/dev/null; wait "$m2" 2>/dev/null
   equals nothing-lost "$(cat "$tmp/m1" "$tmp/m2" | grep -E ' [0-9]-([0-9]|1[0-9]|2[0-4])$' | sort -u | wc -l)" $((25 * n))

@@ -1,3 +1,4 @@
 //! The engine's tests from outside: models, recovery, simulation.
 
 mod r4_rerouting;
+mod sim;

@@ -1,19 +1,21 @@
-//! DescribeConfigs (32) v1-4 and IncrementalAlterConfigs (44) v0-1.
+//! DescribeConfigs (32) v1-4, AlterConfigs (33) v0-2 and IncrementalAlterConfigs (44) v0-1.
 //!
 //! - Topics: every option of [`RAW_OPTIONS`] with its true value, source, synonyms and type (P61).
 //! - The broker, by id or "": the server's settings under Kafka's names where it has one, read-only.
-//! - Alter: SET, DELETE, and APPEND and SUBTRACT for lists; all of a topic's changes or none.
+//! - Incremental: SET, DELETE, and APPEND and SUBTRACT for lists; all of a topic's changes or none.
+//! - AlterConfigs replaces: what is not named goes back to its default (P63).
 
 use std::collections::{BTreeMap, HashSet};
 
+use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse as ReplacedResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
 use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::{
-    ApiKey, DescribeConfigsRequest, DescribeConfigsResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
+    AlterConfigsRequest, AlterConfigsResponse, ApiKey, DescribeConfigsRequest, DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
 use sluice_engine::catalog::options::{OptionType, RAW_OPTIONS, check_all, find};
 use sluice_engine::{AcksAll, Visibility};
@@ -182,6 +184,55 @@ impl Api for DescribeConfigs {
     }
 }
 
+const TWICE: &str = "Each resource must appear at most once.";
+
+/// The resources that are named more than once.
+fn twice(resources: impl Iterator<Item = (i8, String)>) -> HashSet<(i8, String)> {
+    let mut seen = HashSet::new();
+    resources.filter(|resource| !seen.insert(resource.clone())).collect()
+}
+
+pub(crate) struct AlterConfigs;
+
+impl Api for AlterConfigs {
+    const KEY: ApiKey = ApiKey::AlterConfigs;
+    type Request = AlterConfigsRequest;
+    type Response = AlterConfigsResponse;
+
+    async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        let twice = twice(request.resources.iter().map(|one| (one.resource_type, one.resource_name.to_string())));
+        let mut responses = Vec::with_capacity(request.resources.len());
+        for resource in &request.resources {
+            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
+            let outcome = if twice.contains(&(kind, name.to_owned())) {
+                Err((ErrorCode::InvalidRequest, TWICE.to_owned()))
+            } else {
+                let keys: Vec<&str> = resource.configs.iter().map(|config| config.name.as_str()).collect();
+                let changes = |options: &mut BTreeMap<String, String>| {
+                    options.clear();
+                    for config in &resource.configs {
+                        let Some(value) = &config.value else {
+                            let message = format!("Null value not supported for : {}", config.name.as_str());
+                            return Err((ErrorCode::InvalidRequest, message));
+                        };
+                        options.insert(config.name.to_string(), value.to_string());
+                    }
+                    Ok(())
+                };
+                alter(cx, kind, name, &keys, request.validate_only, changes).await
+            };
+            let response = ReplacedResource::default()
+                .with_resource_type(kind)
+                .with_resource_name(resource.resource_name.clone());
+            responses.push(match outcome {
+                Ok(()) => response,
+                Err((code, message)) => response.with_error_code(code.code()).with_error_message(Some(text(message))),
+            });
+        }
+        Started::Ready(AlterConfigsResponse::default().with_responses(responses))
+    }
+}
+
 pub(crate) struct IncrementalAlterConfigs;
 
 const SET: i8 = 0;
@@ -228,31 +279,35 @@ fn change(options: &mut BTreeMap<String, String>, config: &AlterableConfig) -> R
     Ok(())
 }
 
-async fn alter(cx: &Context, resource: &AlterConfigsResource, validate_only: bool) -> Result<(), Fault> {
-    match resource.resource_type {
+/// Changes the options of one resource by `changes`, which are named by `keys`.
+async fn alter(
+    cx: &Context,
+    kind: i8,
+    name: &str,
+    keys: &[&str],
+    validate_only: bool,
+    changes: impl FnOnce(&mut BTreeMap<String, String>) -> Result<(), Fault> + Send,
+) -> Result<(), Fault> {
+    match kind {
         TOPIC => {}
         BROKER => {
-            check_broker(&cx.broker, &resource.resource_name, "")?;
-            let all: Vec<String> = resource.configs.iter().map(|config| config.name.to_string()).collect();
-            if all.is_empty() {
+            check_broker(&cx.broker, name, "")?;
+            if keys.is_empty() {
                 return Ok(());
             }
-            let message = format!("Cannot update these configs dynamically: [{}]", all.join(", "));
+            let message = format!("Cannot update these configs dynamically: [{}]", keys.join(", "));
             return Err((ErrorCode::InvalidRequest, message));
         }
         kind => return Err((ErrorCode::InvalidRequest, format!("Unknown resource type {kind}"))),
     }
-    let name = resource.resource_name.as_str();
     let missing = || (ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."));
     let mut seen = HashSet::new();
-    if resource.configs.iter().any(|config| !seen.insert(config.name.as_str())) {
+    if keys.iter().any(|key| !seen.insert(*key)) {
         return Err((ErrorCode::InvalidRequest, "Error due to duplicate config keys".to_owned()));
     }
     let info = cx.broker.topic(name).ok_or_else(missing)?;
     let mut options = info.options.clone();
-    for config in &resource.configs {
-        change(&mut options, config)?;
-    }
+    changes(&mut options)?;
     check_all(&options).map_err(|error| (config_code_of(&error), error.message))?;
     if !validate_only && options != info.options {
         let altered = cx.broker.backend.set_options(info.table_id(), options).await;
@@ -267,20 +322,18 @@ impl Api for IncrementalAlterConfigs {
     type Response = IncrementalAlterConfigsResponse;
 
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
-        let mut seen = HashSet::new();
-        let mut twice = HashSet::new();
-        for resource in &request.resources {
-            let key = (resource.resource_type, resource.resource_name.clone());
-            if !seen.insert(key.clone()) {
-                twice.insert(key);
-            }
-        }
+        let twice = twice(request.resources.iter().map(|one| (one.resource_type, one.resource_name.to_string())));
         let mut responses = Vec::with_capacity(request.resources.len());
         for resource in &request.resources {
-            let outcome = if twice.contains(&(resource.resource_type, resource.resource_name.clone())) {
-                Err((ErrorCode::InvalidRequest, "Each resource must appear at most once.".to_owned()))
+            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
+            let outcome = if twice.contains(&(kind, name.to_owned())) {
+                Err((ErrorCode::InvalidRequest, TWICE.to_owned()))
             } else {
-                alter(cx, resource, request.validate_only).await
+                let keys: Vec<&str> = resource.configs.iter().map(|config| config.name.as_str()).collect();
+                let changes = |options: &mut BTreeMap<String, String>| {
+                    resource.configs.iter().try_for_each(|config| change(options, config))
+                };
+                alter(cx, kind, name, &keys, request.validate_only, changes).await
             };
             let response = AlterConfigsResourceResponse::default()
                 .with_resource_type(resource.resource_type)

@@ -133,6 +133,7 @@ apis! {
     InitProducerId => produce::InitProducerId,
     OffsetForLeaderEpoch => list_offsets::OffsetForLeaderEpoch,
     DescribeConfigs => configs::DescribeConfigs,
+    AlterConfigs => configs::AlterConfigs,
     CreatePartitions => topics::CreatePartitions,
     DeleteGroups => groups::DeleteGroups,
     IncrementalAlterConfigs => configs::IncrementalAlterConfigs,

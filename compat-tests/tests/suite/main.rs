@@ -1,0 +1,7 @@
+//! Real clients against the real binary.
+
+mod crash;
+mod shell;
+mod structure;
+mod suites;
+mod with_rdkafka;

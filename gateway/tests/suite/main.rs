@@ -1,0 +1,13 @@
+//! The server in one process, spoken to over TCP in bytes: every test owns its port and its directory.
+
+mod apis;
+mod configs;
+mod fetch;
+mod fixture;
+mod groups;
+mod hostile;
+mod load;
+mod offsets;
+mod produce;
+mod topics;
+mod wire;
