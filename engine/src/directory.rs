@@ -36,7 +36,10 @@ impl DataDirectory {
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(root.join("LOCK"));
         let mut lock = lock.map_err(|error| Error::io(what("locking"), &error))?;
         if lock.try_lock().is_err() {
-            return Err(Error::new(ErrorKind::Busy, format!("another server uses the data directory {}", root.display())));
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("another server uses the data directory {}", root.display()),
+            ));
         }
         let note = lock.set_len(0).and_then(|()| lock.write_all(format!("{}\n", std::process::id()).as_bytes()));
         note.map_err(|error| Error::io(what("writing to"), &error))?;

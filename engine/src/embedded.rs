@@ -22,8 +22,8 @@ use crate::io::Disk;
 use crate::kv::{Change, KvStore, RocksStore};
 use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
-use crate::shard::{Append, Shards};
-use crate::tablet::{Offsets, RawBatch, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
+use crate::shard::{Append, AppendReply, Shards};
+use crate::tablet::{Appended, Offsets, RawBatch, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
 use crate::types::{BucketId, TableId};
 
 /// The embedded engine.
@@ -158,10 +158,7 @@ impl Embedded {
         self.readers.run(move || job(&tablet)).await?
     }
 
-    async fn on_core<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&Core) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    async fn on_core<T: Send + 'static>(&self, job: impl FnOnce(&Core) -> Result<T> + Send + 'static) -> Result<T> {
         let core = Arc::clone(&self.core);
         self.keepers.run(move || job(&core)).await?
     }
@@ -481,9 +478,7 @@ impl Backend for Embedded {
     }
 }
 
-fn finish(
-    outcome: oneshot::Receiver<Result<(crate::tablet::Appended, Option<oneshot::Receiver<Result<()>>>)>>,
-) -> impl Future<Output = Result<crate::tablet::Appended>> + Send {
+fn finish(outcome: oneshot::Receiver<AppendReply>) -> impl Future<Output = Result<Appended>> + Send {
     let lost = |_| Error::new(ErrorKind::ShuttingDown, "the server is stopping");
     async move {
         let (appended, durable) = outcome.await.map_err(lost)??;

@@ -13,12 +13,18 @@ use crate::flusher::Flusher;
 use crate::tablet::{Appended, RawBatch, Tablet};
 use crate::types::BucketId;
 
+/// Answered once a batch is on disk.
+pub(crate) type Durable = oneshot::Receiver<Result<()>>;
+
+/// What an append thread answers: where the batch went, and what is left to wait for.
+pub(crate) type AppendReply = Result<(Appended, Option<Durable>)>;
+
 /// One append on its way to its thread.
 pub(crate) struct Append {
     pub(crate) tablet: Arc<Tablet>,
     pub(crate) batch: RawBatch,
     pub(crate) acks: Acks,
-    pub(crate) reply: oneshot::Sender<Result<(Appended, Option<oneshot::Receiver<Result<()>>>)>>,
+    pub(crate) reply: oneshot::Sender<AppendReply>,
 }
 
 /// The queues of the append threads.

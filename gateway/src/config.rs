@@ -37,6 +37,9 @@ pub struct Config {
     pub kafka_connections_max: usize,
     /// `kafka.idle-timeout-ms`: silent connections are closed after this. Default: 600000.
     pub kafka_idle_timeout_ms: u64,
+    /// `kafka.frame-stall-ms`: a request that has begun must come within this time, a large one
+    /// at a MiB in this time. Default: 30000.
+    pub kafka_frame_stall_ms: u64,
     /// `http.listen`: address of `/metrics`, `/healthz` and `/readyz`. Default: `127.0.0.1:8080`.
     pub http_listen: SocketAddr,
     /// `durability.acks-all`: `fsync` or `page-cache`. Default: `fsync`.
@@ -72,6 +75,7 @@ impl Default for Config {
             kafka_in_flight_bytes_max: 256 << 20,
             kafka_connections_max: 10_000,
             kafka_idle_timeout_ms: 600_000,
+            kafka_frame_stall_ms: 30_000,
             http_listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             acks_all: AcksAll::Fsync,
             visibility: Visibility::Durable,
@@ -132,7 +136,8 @@ const KEYS: &[(&str, Setter)] = &[
         Ok(())
     }),
     ("kafka.advertised", |config, value| {
-        let port = value.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+        let port =
+            value.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
         if port.is_none() {
             return Err(format!("'{value}' is not an address like broker.example:9092"));
         }
@@ -153,6 +158,10 @@ const KEYS: &[(&str, Setter)] = &[
     }),
     ("kafka.frame-bytes-max", |config, value| {
         config.kafka_frame_bytes_max = at_least(value, 1024)?;
+        Ok(())
+    }),
+    ("kafka.frame-stall-ms", |config, value| {
+        config.kafka_frame_stall_ms = at_least(value, 1)?;
         Ok(())
     }),
     ("kafka.idle-timeout-ms", |config, value| {
@@ -273,7 +282,11 @@ mod tests {
     #[test]
     fn reads_sections_and_the_environment() {
         let mut config = Config::default();
-        config.read_toml("[kafka]\nlisten = \"0.0.0.0:1\"\ndefault-partitions = 4\n[durability]\nacks-all = \"page-cache\"").expect("reads");
+        config
+            .read_toml(
+                "[kafka]\nlisten = \"0.0.0.0:1\"\ndefault-partitions = 4\n[durability]\nacks-all = \"page-cache\"",
+            )
+            .expect("reads");
         assert_eq!(config.kafka_listen.port(), 1);
         assert_eq!((config.kafka_default_partitions, config.acks_all), (4, AcksAll::PageCache));
         let variables = [("SLUICE_KAFKA_NODE_ID".to_owned(), "7".to_owned()), ("PATH".to_owned(), "x".to_owned())];

@@ -117,7 +117,8 @@ impl Gateway {
         };
         let retention_ms = config.groups_offsets_retention_minutes.saturating_mul(60_000);
         let coordinator =
-            coordinator::Coordinator::load(Arc::clone(&backend), Arc::clone(&clock), group_config, retention_ms).await?;
+            coordinator::Coordinator::load(Arc::clone(&backend), Arc::clone(&clock), group_config, retention_ms)
+                .await?;
         let metrics = metrics::Metrics::new().map_err(|error| StartError::Internal(error.to_string()))?;
         let broker = Arc::new(kafka::Broker {
             backend,

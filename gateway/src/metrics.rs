@@ -3,6 +3,9 @@
 use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 use sluice_engine::EngineStats;
 
+/// Takes one number out of the engine's.
+type Value = fn(&EngineStats) -> u64;
+
 /// The gateway's own metrics.
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -13,17 +16,19 @@ pub(crate) struct Metrics {
     pub(crate) produced_bytes: IntCounter,
     pub(crate) produced_records: IntCounter,
     pub(crate) fetched_bytes: IntCounter,
-    engine: Vec<(IntGauge, fn(&EngineStats) -> u64)>,
+    engine: Vec<(IntGauge, Value)>,
 }
 
 /// Name, help and value of each number that the engine gives.
-const ENGINE: [(&str, &str, fn(&EngineStats) -> u64); 6] = [
+const ENGINE: [(&str, &str, Value); 6] = [
     ("sluice_buckets", "Open buckets", |stats| stats.buckets),
     ("sluice_buckets_offline", "Buckets that answer errors only", |stats| stats.offline_buckets),
     ("sluice_log_bytes", "Bytes of log files", |stats| stats.log_bytes),
     ("sluice_log_syncs", "Syncs of bucket logs since the start", |stats| stats.syncs),
     ("sluice_log_sync_failures", "Failed syncs since the start", |stats| stats.sync_failures),
-    ("sluice_quarantined_bytes", "Bytes that recovery moved to quarantine at this start", |stats| stats.quarantined_bytes),
+    ("sluice_quarantined_bytes", "Bytes that recovery moved to quarantine at this start", |stats| {
+        stats.quarantined_bytes
+    }),
 ];
 
 impl Metrics {
@@ -45,7 +50,7 @@ impl Metrics {
         };
         let requests = IntCounterVec::new(Opts::new("sluice_kafka_requests_total", "Requests by API"), &["api"])?;
         registry.register(Box::new(requests.clone()))?;
-        let mut engine: Vec<(IntGauge, fn(&EngineStats) -> u64)> = Vec::new();
+        let mut engine: Vec<(IntGauge, Value)> = Vec::new();
         for (name, help, value) in ENGINE {
             engine.push((gauge(name, help)?, value));
         }

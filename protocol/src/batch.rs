@@ -165,8 +165,8 @@ pub fn validate_produced(bytes: &[u8]) -> Result<(BatchHeader, usize), DecodeErr
     if bytes.len() < total || total < HEADER_LEN {
         return Err(DecodeError::IncompleteBatch { have: bytes.len(), need: total.max(HEADER_LEN) });
     }
-    let header = BatchHeader::read(bytes)
-        .ok_or(DecodeError::IncompleteBatch { have: bytes.len(), need: HEADER_LEN })?;
+    let header =
+        BatchHeader::read(bytes).ok_or(DecodeError::IncompleteBatch { have: bytes.len(), need: HEADER_LEN })?;
     let rest = bytes.get(total..).unwrap_or_default();
     if array(rest, 8).map(i32::from_be_bytes).is_some_and(|n| n >= 0 && rest.len() >= n as usize + LENGTH_PREFIX_LEN) {
         return Err(DecodeError::SeveralBatches);
@@ -208,7 +208,8 @@ pub fn set_position(batch: &mut [u8], base_offset: i64, leader_epoch: i32) {
 /// Rewrites the max timestamp (and with `log_append_time` the timestamp type), then the checksum.
 pub fn set_max_timestamp(batch: &mut [u8], max_timestamp: i64, log_append_time: bool) {
     let attributes = array(batch, 21).map_or(0, i16::from_be_bytes);
-    let attributes = if log_append_time { attributes | ATTR_LOG_APPEND_TIME } else { attributes & !ATTR_LOG_APPEND_TIME };
+    let attributes =
+        if log_append_time { attributes | ATTR_LOG_APPEND_TIME } else { attributes & !ATTR_LOG_APPEND_TIME };
     put(batch, 21, &attributes.to_be_bytes());
     put(batch, 35, &max_timestamp.to_be_bytes());
     let crc = compute_crc(batch);

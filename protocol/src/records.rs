@@ -154,8 +154,7 @@ fn read_record<'a>(cursor: &mut Cursor<'a>, headers_wanted: bool) -> Result<Reco
 /// # Errors
 /// [`DecodeError::InvalidRecord`] for the first record that is malformed or missing.
 pub fn scan(header: &BatchHeader, payload: &[u8], bounds: (i64, i64)) -> Result<Scan, DecodeError> {
-    let mut out =
-        Scan { max_timestamp: -1, max_timestamp_delta: 0, first_null_key: None, out_of_bounds: Vec::new() };
+    let mut out = Scan { max_timestamp: -1, max_timestamp_delta: 0, first_null_key: None, out_of_bounds: Vec::new() };
     walk(payload, header.record_count, false, |index, record| {
         let timestamp = header.base_timestamp.saturating_add(record.timestamp_delta);
         if timestamp > out.max_timestamp {
@@ -253,7 +252,8 @@ fn unsnap_block(raw: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
 /// [`DecodeError::UnknownCodec`], or [`DecodeError::Decompress`] with the codec's own words.
 pub fn compress(codec: i16, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
     use std::io::Write;
-    let fault = |codec: &'static str, error: std::io::Error| DecodeError::Decompress { codec, reason: error.to_string() };
+    let fault =
+        |codec: &'static str, error: std::io::Error| DecodeError::Decompress { codec, reason: error.to_string() };
     match codec {
         0 => Ok(payload.to_vec()),
         1 => {
@@ -401,7 +401,8 @@ mod tests {
         .expect("decodes");
         assert_eq!(seen[0], (None, Some(vec![]), 0, vec![]));
         assert_eq!((&seen[1].0, &seen[1].1, seen[1].2), (&Some(vec![]), &None, 1_787_086_231_121));
-        let tags = [(b"x-tag".to_vec(), Some(b"a".to_vec())), (b"x-tag".to_vec(), Some(b"b".to_vec())), (b"o".to_vec(), None)];
+        let tags =
+            [(b"x-tag".to_vec(), Some(b"a".to_vec())), (b"x-tag".to_vec(), Some(b"b".to_vec())), (b"o".to_vec(), None)];
         assert_eq!(seen[1].3, tags);
         let header = BatchHeader::read(&batch).expect("header");
         assert_eq!(header.max_timestamp, 1_787_086_231_121);
@@ -453,7 +454,8 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (state >> 33) as u8;
             }
-            let header = BatchHeader { record_count: 3, ..BatchHeader::read(&BatchBuilder::new(0).build()).expect("h") };
+            let header =
+                BatchHeader { record_count: 3, ..BatchHeader::read(&BatchBuilder::new(0).build()).expect("h") };
             let _ = scan(&header, &bytes, (0, 0));
             for codec in 1..5 {
                 let _ = decompress(codec, &bytes, 1 << 16);

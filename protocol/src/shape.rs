@@ -27,9 +27,7 @@ pub struct ShapeLimits {
 
 impl Default for ShapeLimits {
     fn default() -> Self {
-        Self {
-            elements_max: 1_000_000,
-        }
+        Self { elements_max: 1_000_000 }
     }
 }
 
@@ -114,14 +112,8 @@ pub enum ShapeError {
 /// # Errors
 ///
 /// Names the first field that the bytes left cannot hold.
-pub fn check_request(
-    api_key: i16,
-    version: i16,
-    body: &[u8],
-    limits: &ShapeLimits,
-) -> Result<Walked, ShapeError> {
-    let message =
-        Message::find(api_key, version).ok_or(ShapeError::UnknownApi { api_key, version })?;
+pub fn check_request(api_key: i16, version: i16, body: &[u8], limits: &ShapeLimits) -> Result<Walked, ShapeError> {
+    let message = Message::find(api_key, version).ok_or(ShapeError::UnknownApi { api_key, version })?;
     let mut walker = Walker {
         left: body,
         version,
@@ -130,10 +122,7 @@ pub fn check_request(
         elements_max: limits.elements_max,
     };
     walker.shape(message.shape)?;
-    Ok(Walked {
-        elements: walker.elements,
-        consumed: body.len().saturating_sub(walker.left.len()),
-    })
+    Ok(Walked { elements: walker.elements, consumed: body.len().saturating_sub(walker.left.len()) })
 }
 
 /// The versions something exists in, both ends included.
@@ -162,10 +151,7 @@ pub(crate) struct Message {
 impl Message {
     fn find(api_key: i16, version: i16) -> Option<&'static Self> {
         let found = MESSAGES.binary_search_by_key(&api_key, |message| message.api_key);
-        found
-            .ok()
-            .and_then(|at| MESSAGES.get(at))
-            .filter(|message| message.versions.contain(version))
+        found.ok().and_then(|at| MESSAGES.get(at)).filter(|message| message.versions.contain(version))
     }
 
     fn flexible(&self, version: i16) -> bool {
@@ -195,9 +181,7 @@ impl Shape {
     }
 
     fn tagged(&self, tag: u32, version: i16) -> Option<&'static Field> {
-        self.fields
-            .iter()
-            .find(|field| field.tag_at(version) == Some(tag))
+        self.fields.iter().find(|field| field.tag_at(version) == Some(tag))
     }
 }
 
@@ -215,16 +199,11 @@ pub(crate) struct Field {
 impl Field {
     /// The same field, sent among the struct's tags in some versions.
     pub(crate) const fn tagged(self, tag: u32, versions: Versions) -> Self {
-        Self {
-            tag: Some((tag, versions)),
-            ..self
-        }
+        Self { tag: Some((tag, versions)), ..self }
     }
 
     fn tag_at(&self, version: i16) -> Option<u32> {
-        self.tag
-            .filter(|(_, tagged)| self.versions.contain(version) && tagged.contain(version))
-            .map(|(tag, _)| tag)
+        self.tag.filter(|(_, tagged)| self.versions.contain(version) && tagged.contain(version)).map(|(tag, _)| tag)
     }
 
     fn inline(&self, version: i16) -> bool {
@@ -255,9 +234,7 @@ impl Kind {
         match self {
             Self::Fixed(size) => size,
             Self::NullableStruct(_, nullable) if nullable.contain(version) => 1,
-            Self::Struct(shape) | Self::NullableStruct(shape, _) => {
-                shape.bytes_min(version, flexible)
-            }
+            Self::Struct(shape) | Self::NullableStruct(shape, _) => shape.bytes_min(version, flexible),
             _ if flexible => 1,
             Self::String => 2,
             Self::Bytes | Self::FixedArray(_) | Self::StringArray | Self::StructArray(_) => 4,
@@ -338,11 +315,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    fn struct_array(
-        &mut self,
-        name: &'static str,
-        shape: &'static Shape,
-    ) -> Result<(), ShapeError> {
+    fn struct_array(&mut self, name: &'static str, shape: &'static Shape) -> Result<(), ShapeError> {
         let count = self.length(name)?;
         if count == 0 {
             return Ok(());
@@ -358,18 +331,11 @@ impl<'a> Walker<'a> {
     /// Kafka takes every marker that is not negative as present, the decoder
     /// every one that is not 1 as absent; the ones they read differently are
     /// refused, or the decoder would read the struct's bytes as later fields.
-    fn nullable_struct(
-        &mut self,
-        name: &'static str,
-        shape: &'static Shape,
-    ) -> Result<(), ShapeError> {
+    fn nullable_struct(&mut self, name: &'static str, shape: &'static Shape) -> Result<(), ShapeError> {
         match i8::from_be_bytes(self.array(name)?) {
             1 => self.shape(shape),
             marker if marker < 0 => Ok(()),
-            marker => Err(ShapeError::BadLength {
-                field: name,
-                length: i64::from(marker),
-            }),
+            marker => Err(ShapeError::BadLength { field: name, length: i64::from(marker) }),
         }
     }
 
@@ -405,23 +371,14 @@ impl<'a> Walker<'a> {
     }
 
     /// Admits `count` elements before anything is done for any of them.
-    fn announce(
-        &mut self,
-        field: &'static str,
-        count: usize,
-        bytes_min: usize,
-    ) -> Result<(), ShapeError> {
+    fn announce(&mut self, field: &'static str, count: usize, bytes_min: usize) -> Result<(), ShapeError> {
         let left = self.left.len();
         if count > left / bytes_min.max(1) {
             return Err(ShapeError::CountTooLarge { field, count, left });
         }
         let elements = self.elements.saturating_add(count);
         if elements > self.elements_max {
-            return Err(ShapeError::TooManyElements {
-                field,
-                elements,
-                elements_max: self.elements_max,
-            });
+            return Err(ShapeError::TooManyElements { field, elements, elements_max: self.elements_max });
         }
         self.elements = elements;
         Ok(())
@@ -456,24 +413,15 @@ impl<'a> Walker<'a> {
     }
 
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], ShapeError> {
-        let (&taken, left) = self.left.split_first_chunk().ok_or(ShapeError::Truncated {
-            field,
-            needed: N,
-            left: self.left.len(),
-        })?;
+        let (&taken, left) =
+            self.left.split_first_chunk().ok_or(ShapeError::Truncated { field, needed: N, left: self.left.len() })?;
         self.left = left;
         Ok(taken)
     }
 
     fn take(&mut self, field: &'static str, needed: usize) -> Result<&'a [u8], ShapeError> {
-        let (taken, left) = self
-            .left
-            .split_at_checked(needed)
-            .ok_or(ShapeError::Truncated {
-                field,
-                needed,
-                left: self.left.len(),
-            })?;
+        let (taken, left) =
+            self.left.split_at_checked(needed).ok_or(ShapeError::Truncated { field, needed, left: self.left.len() })?;
         self.left = left;
         Ok(taken)
     }
@@ -586,9 +534,7 @@ mod tests {
 
     fn encode(request: &RequestKind, version: i16) -> Vec<u8> {
         let mut body = BytesMut::new();
-        request
-            .encode(&mut body, version)
-            .unwrap_or_else(|error| panic!("{request:?} v{version}: {error:#}"));
+        request.encode(&mut body, version).unwrap_or_else(|error| panic!("{request:?} v{version}: {error:#}"));
         body.to_vec()
     }
 
@@ -605,11 +551,7 @@ mod tests {
             }
         }
         body.extend([0xff; 9]);
-        assert_eq!(
-            check(key as i16, version, &body),
-            walked,
-            "{key:?} v{version}"
-        );
+        assert_eq!(check(key as i16, version, &body), walked, "{key:?} v{version}");
     }
 
     #[test]
@@ -631,8 +573,8 @@ mod tests {
     }
 
     fn metadata(version: i16) -> RequestKind {
-        let topics = ["orders", "payments"]
-            .map(|name| MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))));
+        let topics =
+            ["orders", "payments"].map(|name| MetadataRequestTopic::default().with_name(Some(TopicName(text(name)))));
         RequestKind::Metadata(
             MetadataRequest::default()
                 .with_topics(Some(topics.to_vec()))
@@ -642,14 +584,9 @@ mod tests {
     }
 
     fn produce(version: i16) -> RequestKind {
-        let partitions = [Some("a batch"), None, Some("")].map(|records| {
-            PartitionProduceData::default()
-                .with_index(3)
-                .with_records(records.map(Bytes::from))
-        });
-        let data = TopicProduceData::default()
-            .with_name(topic(version, 12))
-            .with_partition_data(partitions.to_vec());
+        let partitions = [Some("a batch"), None, Some("")]
+            .map(|records| PartitionProduceData::default().with_index(3).with_records(records.map(Bytes::from)));
+        let data = TopicProduceData::default().with_name(topic(version, 12)).with_partition_data(partitions.to_vec());
         RequestKind::Produce(
             ProduceRequest::default()
                 .with_transactional_id(Some(TransactionalId(text("tx"))))
@@ -659,41 +596,29 @@ mod tests {
     }
 
     fn fetch(version: i16) -> RequestKind {
-        let mut partition = FetchPartition::default()
-            .with_partition(7)
-            .with_fetch_offset(1 << 40);
+        let mut partition = FetchPartition::default().with_partition(7).with_fetch_offset(1 << 40);
         if version >= 18 {
             partition = partition.with_high_watermark(5);
         }
-        let fetched = FetchTopic::default()
-            .with_topic(topic(version, 12))
-            .with_partitions(vec![partition; 3]);
+        let fetched = FetchTopic::default().with_topic(topic(version, 12)).with_partitions(vec![partition; 3]);
         let mut request = FetchRequest::default().with_topics(vec![fetched; 2]);
         if version >= 7 {
-            let forgotten = ForgottenTopic::default()
-                .with_topic(topic(version, 12))
-                .with_partitions(vec![1, 2, 3]);
+            let forgotten = ForgottenTopic::default().with_topic(topic(version, 12)).with_partitions(vec![1, 2, 3]);
             request = request.with_forgotten_topics_data(vec![forgotten; 2]);
         }
         if version >= 12 {
             request = request.with_cluster_id(Some(text("cluster")));
         }
         if version >= 15 {
-            request = request.with_replica_state(
-                ReplicaState::default()
-                    .with_replica_id(BrokerId(4))
-                    .with_replica_epoch(9),
-            );
+            request =
+                request.with_replica_state(ReplicaState::default().with_replica_id(BrokerId(4)).with_replica_epoch(9));
         }
         RequestKind::Fetch(request)
     }
 
     fn create_topics(_version: i16) -> RequestKind {
-        let assignment =
-            CreatableReplicaAssignment::default().with_broker_ids(vec![BrokerId(1), BrokerId(2)]);
-        let config = CreatableTopicConfig::default()
-            .with_name(text("retention.ms"))
-            .with_value(Some(text("1")));
+        let assignment = CreatableReplicaAssignment::default().with_broker_ids(vec![BrokerId(1), BrokerId(2)]);
+        let config = CreatableTopicConfig::default().with_name(text("retention.ms")).with_value(Some(text("1")));
         let topic = CreatableTopic::default()
             .with_name(TopicName(text("orders")))
             .with_assignments(vec![assignment; 2])
@@ -721,15 +646,11 @@ mod tests {
         let name = TopicName(text("orders"));
         let group = GroupId(text("group"));
         if version < 8 {
-            let topic = OffsetFetchRequestTopic::default()
-                .with_name(name)
-                .with_partition_indexes(vec![0, 1]);
+            let topic = OffsetFetchRequestTopic::default().with_name(name).with_partition_indexes(vec![0, 1]);
             let request = OffsetFetchRequest::default().with_group_id(group);
             return RequestKind::OffsetFetch(request.with_topics(Some(vec![topic; 2])));
         }
-        let topic = OffsetFetchRequestTopics::default()
-            .with_name(name)
-            .with_partition_indexes(vec![0, 1]);
+        let topic = OffsetFetchRequestTopics::default().with_name(name).with_partition_indexes(vec![0, 1]);
         let all = OffsetFetchRequestGroup::default().with_group_id(group);
         let some = all.clone().with_topics(Some(vec![topic; 2]));
         let groups = vec![some, all.with_topics(None)];
@@ -737,9 +658,8 @@ mod tests {
     }
 
     fn join_group(version: i16) -> RequestKind {
-        let protocol = JoinGroupRequestProtocol::default()
-            .with_name(text("range"))
-            .with_metadata(Bytes::from_static(&[0, 1, 2]));
+        let protocol =
+            JoinGroupRequestProtocol::default().with_name(text("range")).with_metadata(Bytes::from_static(&[0, 1, 2]));
         RequestKind::JoinGroup(
             JoinGroupRequest::default()
                 .with_group_id(GroupId(text("group")))
@@ -766,22 +686,15 @@ mod tests {
         if version >= 4 {
             partition = partition.with_current_leader_epoch(2);
         }
-        let topic = ListOffsetsTopic::default()
-            .with_name(TopicName(text("orders")))
-            .with_partitions(vec![partition; 2]);
+        let topic =
+            ListOffsetsTopic::default().with_name(TopicName(text("orders"))).with_partitions(vec![partition; 2]);
         RequestKind::ListOffsets(ListOffsetsRequest::default().with_topics(vec![topic; 2]))
     }
 
     fn describe_configs(_version: i16) -> RequestKind {
-        let all = DescribeConfigsResource::default()
-            .with_resource_name(text("orders"))
-            .with_configuration_keys(None);
-        let some = all
-            .clone()
-            .with_configuration_keys(Some(vec![text("a"), text("b")]));
-        RequestKind::DescribeConfigs(
-            DescribeConfigsRequest::default().with_resources(vec![some, all]),
-        )
+        let all = DescribeConfigsResource::default().with_resource_name(text("orders")).with_configuration_keys(None);
+        let some = all.clone().with_configuration_keys(Some(vec![text("a"), text("b")]));
+        RequestKind::DescribeConfigs(DescribeConfigsRequest::default().with_resources(vec![some, all]))
     }
 
     #[test]
@@ -791,33 +704,13 @@ mod tests {
             (ApiKey::Metadata, MetadataRequest::VERSIONS, metadata),
             (ApiKey::Produce, ProduceRequest::VERSIONS, produce),
             (ApiKey::Fetch, FetchRequest::VERSIONS, fetch),
-            (
-                ApiKey::CreateTopics,
-                CreateTopicsRequest::VERSIONS,
-                create_topics,
-            ),
-            (
-                ApiKey::OffsetCommit,
-                OffsetCommitRequest::VERSIONS,
-                offset_commit,
-            ),
-            (
-                ApiKey::OffsetFetch,
-                OffsetFetchRequest::VERSIONS,
-                offset_fetch,
-            ),
+            (ApiKey::CreateTopics, CreateTopicsRequest::VERSIONS, create_topics),
+            (ApiKey::OffsetCommit, OffsetCommitRequest::VERSIONS, offset_commit),
+            (ApiKey::OffsetFetch, OffsetFetchRequest::VERSIONS, offset_fetch),
             (ApiKey::JoinGroup, JoinGroupRequest::VERSIONS, join_group),
             (ApiKey::SyncGroup, SyncGroupRequest::VERSIONS, sync_group),
-            (
-                ApiKey::ListOffsets,
-                ListOffsetsRequest::VERSIONS,
-                list_offsets,
-            ),
-            (
-                ApiKey::DescribeConfigs,
-                DescribeConfigsRequest::VERSIONS,
-                describe_configs,
-            ),
+            (ApiKey::ListOffsets, ListOffsetsRequest::VERSIONS, list_offsets),
+            (ApiKey::DescribeConfigs, DescribeConfigsRequest::VERSIONS, describe_configs),
         ];
         for (key, versions, fill) in fills {
             for version in versions.min..=versions.max {
@@ -880,11 +773,7 @@ mod tests {
                 self.tags(shape);
             }
             let written = self.out.len() - start;
-            assert!(
-                shape.bytes_min(self.version, self.flexible) <= written,
-                "{}",
-                shape.tags
-            );
+            assert!(shape.bytes_min(self.version, self.flexible) <= written, "{}", shape.tags);
         }
 
         fn field(&mut self, field: &'static Field) {
@@ -908,9 +797,7 @@ mod tests {
                     self.array(field.name, count);
                     (0..count).for_each(|_| self.shape(shape));
                 }
-                Kind::NullableStruct(_, nullable)
-                    if count == 0 && nullable.contain(self.version) =>
-                {
+                Kind::NullableStruct(_, nullable) if count == 0 && nullable.contain(self.version) => {
                     self.out.push(0xff);
                 }
                 Kind::NullableStruct(shape, nullable) => {
@@ -949,8 +836,7 @@ mod tests {
         }
 
         fn tag(&mut self, tag: u8, value: &[u8]) {
-            self.out
-                .extend([tag, u8::try_from(value.len()).expect("small value")]);
+            self.out.extend([tag, u8::try_from(value.len()).expect("small value")]);
             self.out.extend(value);
         }
 
@@ -989,12 +875,7 @@ mod tests {
 
         fn mark(&mut self, name: &'static str, width: Option<usize>, array: bool) {
             let at = self.out.len();
-            self.marks.push(Mark {
-                at,
-                name,
-                width,
-                array,
-            });
+            self.marks.push(Mark { at, name, width, array });
         }
 
         fn raw(&mut self, count: usize) {
@@ -1043,28 +924,15 @@ mod tests {
     /// version the decoder takes.
     #[test]
     fn written_bodies_are_read_alike() {
-        let versions: Vec<_> = defaults()
-            .into_iter()
-            .map(|(key, versions, _)| (key as i16, versions))
-            .collect();
+        let versions: Vec<_> = defaults().into_iter().map(|(key, versions, _)| (key as i16, versions)).collect();
         let mut decoded = std::collections::BTreeSet::new();
         for_bodies(1, 200, |body, _| {
-            let Body {
-                api_key,
-                version,
-                bytes,
-                elements,
-                ..
-            } = body;
+            let Body { api_key, version, bytes, elements, .. } = body;
             let consumed = bytes.len();
-            assert_eq!(
-                check(api_key, version, &bytes),
-                Ok(Walked { elements, consumed }),
-                "{api_key} v{version}"
-            );
-            let known = versions.iter().any(|(key, versions)| {
-                *key == api_key && (versions.min..=versions.max).contains(&version)
-            });
+            assert_eq!(check(api_key, version, &bytes), Ok(Walked { elements, consumed }), "{api_key} v{version}");
+            let known = versions
+                .iter()
+                .any(|(key, versions)| *key == api_key && (versions.min..=versions.max).contains(&version));
             if known {
                 let read = decode(api_key, version, &bytes);
                 assert_eq!(read, Some(consumed), "{api_key} v{version} {bytes:?}");
@@ -1105,35 +973,15 @@ mod tests {
     fn counts_are_held_against_the_smallest_element() {
         // Two topics of one empty name each, version 0: two bytes an element.
         let body = [0, 0, 0, 2, 0, 0, 0, 0];
-        assert_eq!(
-            check(3, 0, &body),
-            Ok(Walked {
-                elements: 2,
-                consumed: 8
-            })
-        );
+        assert_eq!(check(3, 0, &body), Ok(Walked { elements: 2, consumed: 8 }));
         let body = [0, 0, 0, 3, 0, 0, 0, 0];
         let field = "Metadata.Topics";
-        assert_eq!(
-            check(3, 0, &body),
-            Err(ShapeError::CountTooLarge {
-                field,
-                count: 3,
-                left: 4
-            })
-        );
+        assert_eq!(check(3, 0, &body), Err(ShapeError::CountTooLarge { field, count: 3, left: 4 }));
         // Partition indexes of four bytes each, eleven bytes for three.
         let mut body = vec![0, 1, b'g', 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 3];
         body.extend([0; 11]);
         let field = "OffsetFetch.OffsetFetchRequestTopic.PartitionIndexes";
-        assert_eq!(
-            check(9, 1, &body),
-            Err(ShapeError::CountTooLarge {
-                field,
-                count: 3,
-                left: 11
-            })
-        );
+        assert_eq!(check(9, 1, &body), Err(ShapeError::CountTooLarge { field, count: 3, left: 11 }));
     }
 
     /// Each would have the decoder reserve 3.6 GiB, or far more.
@@ -1144,55 +992,24 @@ mod tests {
         let mut body = count.to_be_bytes().to_vec();
         body.extend([0; 4]);
         let refused = check(3, 0, &body);
-        assert!(
-            matches!(refused, Err(ShapeError::CountTooLarge { left: 4, .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(ShapeError::CountTooLarge { left: 4, .. })), "{refused:?}");
         for version in 9..=13 {
             let refused = check(3, version, &[0xff, 0xff, 0xff, 0xff, 0x0f]);
             assert_eq!(
                 refused,
-                Err(ShapeError::CountTooLarge {
-                    field: "Metadata.Topics",
-                    count: 0xffff_fffe,
-                    left: 0
-                })
+                Err(ShapeError::CountTooLarge { field: "Metadata.Topics", count: 0xffff_fffe, left: 0 })
             );
         }
     }
 
     #[test]
     fn null_and_any_negative_count_read_as_empty() {
-        assert_eq!(
-            check(3, 0, &[0xff; 4]),
-            Ok(Walked {
-                elements: 0,
-                consumed: 4
-            })
-        );
-        assert_eq!(
-            check(3, 0, &[0x80, 0, 0, 0]),
-            Ok(Walked {
-                elements: 0,
-                consumed: 4
-            })
-        );
+        assert_eq!(check(3, 0, &[0xff; 4]), Ok(Walked { elements: 0, consumed: 4 }));
+        assert_eq!(check(3, 0, &[0x80, 0, 0, 0]), Ok(Walked { elements: 0, consumed: 4 }));
         let body = [0, 0, 0, 1, 0x80, 0];
-        assert_eq!(
-            check(3, 0, &body),
-            Ok(Walked {
-                elements: 1,
-                consumed: 6
-            })
-        );
+        assert_eq!(check(3, 0, &body), Ok(Walked { elements: 1, consumed: 6 }));
         let body = [0, 1, 0, 0, 0];
-        assert_eq!(
-            check(3, 9, &body),
-            Ok(Walked {
-                elements: 0,
-                consumed: 5
-            })
-        );
+        assert_eq!(check(3, 9, &body), Ok(Walked { elements: 0, consumed: 5 }));
     }
 
     #[test]
@@ -1205,10 +1022,7 @@ mod tests {
         assert!(check_request(1, 12, &body, &limits(elements)).is_ok());
         for elements_max in 0..elements {
             let refused = check_request(1, 12, &body, &limits(elements_max));
-            assert!(
-                matches!(refused, Err(ShapeError::TooManyElements { .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(ShapeError::TooManyElements { .. })), "{refused:?}");
         }
     }
 
@@ -1222,18 +1036,8 @@ mod tests {
         };
         let field = "Fetch.ClusterId";
         assert!(check(1, 12, &body(3, &[3, b'i', b'd'])).is_ok());
-        assert_eq!(
-            check(1, 12, &body(4, &[3, b'i', b'd', 0])),
-            Err(ShapeError::BadLength { field, length: 4 })
-        );
-        assert_eq!(
-            check(1, 12, &body(2, &[3, b'i', b'd'])),
-            Err(ShapeError::Truncated {
-                field,
-                needed: 2,
-                left: 1
-            })
-        );
+        assert_eq!(check(1, 12, &body(4, &[3, b'i', b'd', 0])), Err(ShapeError::BadLength { field, length: 4 }));
+        assert_eq!(check(1, 12, &body(2, &[3, b'i', b'd'])), Err(ShapeError::Truncated { field, needed: 2, left: 1 }));
     }
 
     #[test]
@@ -1248,11 +1052,7 @@ mod tests {
         };
         for marker in [1, 0x80, 0xff] {
             let body = body(marker);
-            assert_eq!(
-                check(75, 0, &body).map(|w| w.consumed),
-                Ok(body.len()),
-                "{marker}"
-            );
+            assert_eq!(check(75, 0, &body).map(|w| w.consumed), Ok(body.len()), "{marker}");
         }
         for marker in [0, 2, 0x7f] {
             let refused = check(75, 0, &body(marker));
@@ -1272,29 +1072,15 @@ mod tests {
 
     #[test]
     fn what_has_no_shape_is_refused() {
-        for (api_key, version) in [
-            (4, 0),
-            (52, 0),
-            (-1, 0),
-            (3, -1),
-            (3, 14),
-            (i16::MAX, i16::MAX),
-        ] {
-            assert_eq!(
-                check(api_key, version, &[0; 64]),
-                Err(ShapeError::UnknownApi { api_key, version })
-            );
+        for (api_key, version) in [(4, 0), (52, 0), (-1, 0), (3, -1), (3, 14), (i16::MAX, i16::MAX)] {
+            assert_eq!(check(api_key, version, &[0; 64]), Err(ShapeError::UnknownApi { api_key, version }));
         }
     }
 
     #[test]
     fn the_table_is_sorted_and_every_element_takes_bytes() {
         fn elements(shape: &'static Shape, version: i16, flexible: bool) {
-            for field in shape
-                .fields
-                .iter()
-                .filter(|field| field.versions.contain(version))
-            {
+            for field in shape.fields.iter().filter(|field| field.versions.contain(version)) {
                 match field.kind {
                     Kind::StructArray(inner) => {
                         assert!(inner.bytes_min(version, flexible) > 0, "{}", field.name);

@@ -32,26 +32,11 @@ const fn within(first: i16, last: i16) -> Versions {
 }
 
 const fn field(name: &'static str, kind: Kind, versions: Versions) -> Field {
-    Field {
-        name,
-        kind,
-        versions,
-        tag: None,
-    }
+    Field { name, kind, versions, tag: None }
 }
 
-const fn message(
-    api_key: i16,
-    versions: Versions,
-    flexible_since: Option<i16>,
-    shape: &'static Shape,
-) -> Message {
-    Message {
-        api_key,
-        versions,
-        flexible_since,
-        shape,
-    }
+const fn message(api_key: i16, versions: Versions, flexible_since: Option<i16>, shape: &'static Shape) -> Message {
+    Message { api_key, versions, flexible_since, shape }
 }
 
 /// Every request, by ascending API key: the walker searches by halves.
@@ -93,47 +78,17 @@ pub(crate) static MESSAGES: &[Message] = &[
     message(38, within(1, 3), Some(2), &CREATE_DELEGATION_TOKEN_REQUEST),
     message(39, within(1, 2), Some(2), &RENEW_DELEGATION_TOKEN_REQUEST),
     message(40, within(1, 2), Some(2), &EXPIRE_DELEGATION_TOKEN_REQUEST),
-    message(
-        41,
-        within(1, 3),
-        Some(2),
-        &DESCRIBE_DELEGATION_TOKEN_REQUEST,
-    ),
+    message(41, within(1, 3), Some(2), &DESCRIBE_DELEGATION_TOKEN_REQUEST),
     message(42, within(0, 3), Some(2), &DELETE_GROUPS_REQUEST),
     message(43, within(0, 2), Some(2), &ELECT_LEADERS_REQUEST),
-    message(
-        44,
-        within(0, 1),
-        Some(1),
-        &INCREMENTAL_ALTER_CONFIGS_REQUEST,
-    ),
-    message(
-        45,
-        within(0, 1),
-        Some(0),
-        &ALTER_PARTITION_REASSIGNMENTS_REQUEST,
-    ),
-    message(
-        46,
-        within(0, 0),
-        Some(0),
-        &LIST_PARTITION_REASSIGNMENTS_REQUEST,
-    ),
+    message(44, within(0, 1), Some(1), &INCREMENTAL_ALTER_CONFIGS_REQUEST),
+    message(45, within(0, 1), Some(0), &ALTER_PARTITION_REASSIGNMENTS_REQUEST),
+    message(46, within(0, 0), Some(0), &LIST_PARTITION_REASSIGNMENTS_REQUEST),
     message(47, within(0, 0), None, &OFFSET_DELETE_REQUEST),
     message(48, within(0, 1), Some(1), &DESCRIBE_CLIENT_QUOTAS_REQUEST),
     message(49, within(0, 1), Some(1), &ALTER_CLIENT_QUOTAS_REQUEST),
-    message(
-        50,
-        within(0, 0),
-        Some(0),
-        &DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST,
-    ),
-    message(
-        51,
-        within(0, 0),
-        Some(0),
-        &ALTER_USER_SCRAM_CREDENTIALS_REQUEST,
-    ),
+    message(50, within(0, 0), Some(0), &DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST),
+    message(51, within(0, 0), Some(0), &ALTER_USER_SCRAM_CREDENTIALS_REQUEST),
     message(55, within(0, 2), Some(0), &DESCRIBE_QUORUM_REQUEST),
     message(57, within(0, 2), Some(0), &UPDATE_FEATURES_REQUEST),
     message(60, within(0, 2), Some(0), &DESCRIBE_CLUSTER_REQUEST),
@@ -143,67 +98,27 @@ pub(crate) static MESSAGES: &[Message] = &[
     message(66, within(0, 2), Some(0), &LIST_TRANSACTIONS_REQUEST),
     message(68, within(0, 1), Some(0), &CONSUMER_GROUP_HEARTBEAT_REQUEST),
     message(69, within(0, 1), Some(0), &CONSUMER_GROUP_DESCRIBE_REQUEST),
-    message(
-        71,
-        within(0, 0),
-        Some(0),
-        &GET_TELEMETRY_SUBSCRIPTIONS_REQUEST,
-    ),
+    message(71, within(0, 0), Some(0), &GET_TELEMETRY_SUBSCRIPTIONS_REQUEST),
     message(72, within(0, 0), Some(0), &PUSH_TELEMETRY_REQUEST),
     message(74, within(0, 1), Some(0), &LIST_CONFIG_RESOURCES_REQUEST),
-    message(
-        75,
-        within(0, 0),
-        Some(0),
-        &DESCRIBE_TOPIC_PARTITIONS_REQUEST,
-    ),
+    message(75, within(0, 0), Some(0), &DESCRIBE_TOPIC_PARTITIONS_REQUEST),
     message(76, within(1, 1), Some(0), &SHARE_GROUP_HEARTBEAT_REQUEST),
     message(77, within(1, 1), Some(0), &SHARE_GROUP_DESCRIBE_REQUEST),
     message(78, within(1, 2), Some(0), &SHARE_FETCH_REQUEST),
     message(79, within(1, 2), Some(0), &SHARE_ACKNOWLEDGE_REQUEST),
     message(80, within(0, 1), Some(0), &ADD_RAFT_VOTER_REQUEST),
     message(81, within(0, 0), Some(0), &REMOVE_RAFT_VOTER_REQUEST),
-    message(
-        83,
-        within(0, 0),
-        Some(0),
-        &INITIALIZE_SHARE_GROUP_STATE_REQUEST,
-    ),
+    message(83, within(0, 0), Some(0), &INITIALIZE_SHARE_GROUP_STATE_REQUEST),
     message(84, within(0, 0), Some(0), &READ_SHARE_GROUP_STATE_REQUEST),
     message(85, within(0, 1), Some(0), &WRITE_SHARE_GROUP_STATE_REQUEST),
     message(86, within(0, 0), Some(0), &DELETE_SHARE_GROUP_STATE_REQUEST),
-    message(
-        87,
-        within(0, 1),
-        Some(0),
-        &READ_SHARE_GROUP_STATE_SUMMARY_REQUEST,
-    ),
+    message(87, within(0, 1), Some(0), &READ_SHARE_GROUP_STATE_SUMMARY_REQUEST),
     message(88, within(0, 1), Some(0), &STREAMS_GROUP_HEARTBEAT_REQUEST),
     message(89, within(0, 1), Some(0), &STREAMS_GROUP_DESCRIBE_REQUEST),
-    message(
-        90,
-        within(0, 1),
-        Some(0),
-        &DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST,
-    ),
-    message(
-        91,
-        within(0, 0),
-        Some(0),
-        &ALTER_SHARE_GROUP_OFFSETS_REQUEST,
-    ),
-    message(
-        92,
-        within(0, 0),
-        Some(0),
-        &DELETE_SHARE_GROUP_OFFSETS_REQUEST,
-    ),
-    message(
-        93,
-        within(0, 0),
-        Some(0),
-        &STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE_REQUEST,
-    ),
+    message(90, within(0, 1), Some(0), &DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST),
+    message(91, within(0, 0), Some(0), &ALTER_SHARE_GROUP_OFFSETS_REQUEST),
+    message(92, within(0, 0), Some(0), &DELETE_SHARE_GROUP_OFFSETS_REQUEST),
+    message(93, within(0, 0), Some(0), &STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE_REQUEST),
     message(94, within(0, 0), Some(0), &UNREGISTER_CONTROLLER_REQUEST),
 ];
 
@@ -220,11 +135,7 @@ static PRODUCE__TOPIC_PRODUCE_DATA: Shape = Shape {
     fields: &[
         field("Produce.TopicProduceData.Name", STRING, within(0, 12)),
         field("Produce.TopicProduceData.TopicId", UUID, since(13)),
-        field(
-            "Produce.TopicProduceData.PartitionData",
-            Kind::StructArray(&PRODUCE__PARTITION_PRODUCE_DATA),
-            since(0),
-        ),
+        field("Produce.TopicProduceData.PartitionData", Kind::StructArray(&PRODUCE__PARTITION_PRODUCE_DATA), since(0)),
     ],
 };
 
@@ -234,11 +145,7 @@ static PRODUCE_REQUEST: Shape = Shape {
         field("Produce.TransactionalId", STRING, since(3)),
         field("Produce.Acks", INT16, since(0)),
         field("Produce.TimeoutMs", INT32, since(0)),
-        field(
-            "Produce.TopicData",
-            Kind::StructArray(&PRODUCE__TOPIC_PRODUCE_DATA),
-            since(0),
-        ),
+        field("Produce.TopicData", Kind::StructArray(&PRODUCE__TOPIC_PRODUCE_DATA), since(0)),
     ],
 };
 
@@ -269,11 +176,7 @@ static FETCH__FETCH_TOPIC: Shape = Shape {
     fields: &[
         field("Fetch.FetchTopic.Topic", STRING, within(0, 12)),
         field("Fetch.FetchTopic.TopicId", UUID, since(13)),
-        field(
-            "Fetch.FetchTopic.Partitions",
-            Kind::StructArray(&FETCH__FETCH_PARTITION),
-            since(0),
-        ),
+        field("Fetch.FetchTopic.Partitions", Kind::StructArray(&FETCH__FETCH_PARTITION), since(0)),
     ],
 };
 
@@ -282,11 +185,7 @@ static FETCH__FORGOTTEN_TOPIC: Shape = Shape {
     fields: &[
         field("Fetch.ForgottenTopic.Topic", STRING, within(7, 12)),
         field("Fetch.ForgottenTopic.TopicId", UUID, since(13)),
-        field(
-            "Fetch.ForgottenTopic.Partitions",
-            Kind::FixedArray(4),
-            since(7),
-        ),
+        field("Fetch.ForgottenTopic.Partitions", Kind::FixedArray(4), since(7)),
     ],
 };
 
@@ -295,28 +194,15 @@ static FETCH_REQUEST: Shape = Shape {
     fields: &[
         field("Fetch.ClusterId", STRING, since(12)).tagged(0, since(12)),
         field("Fetch.ReplicaId", INT32, within(0, 14)),
-        field(
-            "Fetch.ReplicaState",
-            Kind::Struct(&FETCH__REPLICA_STATE),
-            since(15),
-        )
-        .tagged(1, since(15)),
+        field("Fetch.ReplicaState", Kind::Struct(&FETCH__REPLICA_STATE), since(15)).tagged(1, since(15)),
         field("Fetch.MaxWaitMs", INT32, since(0)),
         field("Fetch.MinBytes", INT32, since(0)),
         field("Fetch.MaxBytes", INT32, since(3)),
         field("Fetch.IsolationLevel", INT8, since(4)),
         field("Fetch.SessionId", INT32, since(7)),
         field("Fetch.SessionEpoch", INT32, since(7)),
-        field(
-            "Fetch.Topics",
-            Kind::StructArray(&FETCH__FETCH_TOPIC),
-            since(0),
-        ),
-        field(
-            "Fetch.ForgottenTopicsData",
-            Kind::StructArray(&FETCH__FORGOTTEN_TOPIC),
-            since(7),
-        ),
+        field("Fetch.Topics", Kind::StructArray(&FETCH__FETCH_TOPIC), since(0)),
+        field("Fetch.ForgottenTopicsData", Kind::StructArray(&FETCH__FORGOTTEN_TOPIC), since(7)),
         field("Fetch.RackId", STRING, since(11)),
     ],
 };
@@ -324,21 +210,9 @@ static FETCH_REQUEST: Shape = Shape {
 static LIST_OFFSETS__LIST_OFFSETS_PARTITION: Shape = Shape {
     tags: "ListOffsets.ListOffsetsPartition.(tagged fields)",
     fields: &[
-        field(
-            "ListOffsets.ListOffsetsPartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "ListOffsets.ListOffsetsPartition.CurrentLeaderEpoch",
-            INT32,
-            since(4),
-        ),
-        field(
-            "ListOffsets.ListOffsetsPartition.Timestamp",
-            INT64,
-            since(0),
-        ),
+        field("ListOffsets.ListOffsetsPartition.PartitionIndex", INT32, since(0)),
+        field("ListOffsets.ListOffsetsPartition.CurrentLeaderEpoch", INT32, since(4)),
+        field("ListOffsets.ListOffsetsPartition.Timestamp", INT64, since(0)),
     ],
 };
 
@@ -359,11 +233,7 @@ static LIST_OFFSETS_REQUEST: Shape = Shape {
     fields: &[
         field("ListOffsets.ReplicaId", INT32, since(0)),
         field("ListOffsets.IsolationLevel", INT8, since(2)),
-        field(
-            "ListOffsets.Topics",
-            Kind::StructArray(&LIST_OFFSETS__LIST_OFFSETS_TOPIC),
-            since(0),
-        ),
+        field("ListOffsets.Topics", Kind::StructArray(&LIST_OFFSETS__LIST_OFFSETS_TOPIC), since(0)),
         field("ListOffsets.TimeoutMs", INT32, since(10)),
     ],
 };
@@ -379,17 +249,9 @@ static METADATA__METADATA_REQUEST_TOPIC: Shape = Shape {
 static METADATA_REQUEST: Shape = Shape {
     tags: "Metadata.(tagged fields)",
     fields: &[
-        field(
-            "Metadata.Topics",
-            Kind::StructArray(&METADATA__METADATA_REQUEST_TOPIC),
-            since(0),
-        ),
+        field("Metadata.Topics", Kind::StructArray(&METADATA__METADATA_REQUEST_TOPIC), since(0)),
         field("Metadata.AllowAutoTopicCreation", BOOL, since(4)),
-        field(
-            "Metadata.IncludeClusterAuthorizedOperations",
-            BOOL,
-            within(8, 10),
-        ),
+        field("Metadata.IncludeClusterAuthorizedOperations", BOOL, within(8, 10)),
         field("Metadata.IncludeTopicAuthorizedOperations", BOOL, since(8)),
     ],
 };
@@ -397,42 +259,18 @@ static METADATA_REQUEST: Shape = Shape {
 static OFFSET_COMMIT__OFFSET_COMMIT_REQUEST_PARTITION: Shape = Shape {
     tags: "OffsetCommit.OffsetCommitRequestPartition.(tagged fields)",
     fields: &[
-        field(
-            "OffsetCommit.OffsetCommitRequestPartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "OffsetCommit.OffsetCommitRequestPartition.CommittedOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "OffsetCommit.OffsetCommitRequestPartition.CommittedLeaderEpoch",
-            INT32,
-            since(6),
-        ),
-        field(
-            "OffsetCommit.OffsetCommitRequestPartition.CommittedMetadata",
-            STRING,
-            since(0),
-        ),
+        field("OffsetCommit.OffsetCommitRequestPartition.PartitionIndex", INT32, since(0)),
+        field("OffsetCommit.OffsetCommitRequestPartition.CommittedOffset", INT64, since(0)),
+        field("OffsetCommit.OffsetCommitRequestPartition.CommittedLeaderEpoch", INT32, since(6)),
+        field("OffsetCommit.OffsetCommitRequestPartition.CommittedMetadata", STRING, since(0)),
     ],
 };
 
 static OFFSET_COMMIT__OFFSET_COMMIT_REQUEST_TOPIC: Shape = Shape {
     tags: "OffsetCommit.OffsetCommitRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "OffsetCommit.OffsetCommitRequestTopic.Name",
-            STRING,
-            within(0, 9),
-        ),
-        field(
-            "OffsetCommit.OffsetCommitRequestTopic.TopicId",
-            UUID,
-            since(10),
-        ),
+        field("OffsetCommit.OffsetCommitRequestTopic.Name", STRING, within(0, 9)),
+        field("OffsetCommit.OffsetCommitRequestTopic.TopicId", UUID, since(10)),
         field(
             "OffsetCommit.OffsetCommitRequestTopic.Partitions",
             Kind::StructArray(&OFFSET_COMMIT__OFFSET_COMMIT_REQUEST_PARTITION),
@@ -449,69 +287,33 @@ static OFFSET_COMMIT_REQUEST: Shape = Shape {
         field("OffsetCommit.MemberId", STRING, since(1)),
         field("OffsetCommit.GroupInstanceId", STRING, since(7)),
         field("OffsetCommit.RetentionTimeMs", INT64, within(2, 4)),
-        field(
-            "OffsetCommit.Topics",
-            Kind::StructArray(&OFFSET_COMMIT__OFFSET_COMMIT_REQUEST_TOPIC),
-            since(0),
-        ),
+        field("OffsetCommit.Topics", Kind::StructArray(&OFFSET_COMMIT__OFFSET_COMMIT_REQUEST_TOPIC), since(0)),
     ],
 };
 
 static OFFSET_FETCH__OFFSET_FETCH_REQUEST_TOPIC: Shape = Shape {
     tags: "OffsetFetch.OffsetFetchRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "OffsetFetch.OffsetFetchRequestTopic.Name",
-            STRING,
-            within(0, 7),
-        ),
-        field(
-            "OffsetFetch.OffsetFetchRequestTopic.PartitionIndexes",
-            Kind::FixedArray(4),
-            within(0, 7),
-        ),
+        field("OffsetFetch.OffsetFetchRequestTopic.Name", STRING, within(0, 7)),
+        field("OffsetFetch.OffsetFetchRequestTopic.PartitionIndexes", Kind::FixedArray(4), within(0, 7)),
     ],
 };
 
 static OFFSET_FETCH__OFFSET_FETCH_REQUEST_TOPICS: Shape = Shape {
     tags: "OffsetFetch.OffsetFetchRequestTopics.(tagged fields)",
     fields: &[
-        field(
-            "OffsetFetch.OffsetFetchRequestTopics.Name",
-            STRING,
-            within(8, 9),
-        ),
-        field(
-            "OffsetFetch.OffsetFetchRequestTopics.TopicId",
-            UUID,
-            since(10),
-        ),
-        field(
-            "OffsetFetch.OffsetFetchRequestTopics.PartitionIndexes",
-            Kind::FixedArray(4),
-            since(8),
-        ),
+        field("OffsetFetch.OffsetFetchRequestTopics.Name", STRING, within(8, 9)),
+        field("OffsetFetch.OffsetFetchRequestTopics.TopicId", UUID, since(10)),
+        field("OffsetFetch.OffsetFetchRequestTopics.PartitionIndexes", Kind::FixedArray(4), since(8)),
     ],
 };
 
 static OFFSET_FETCH__OFFSET_FETCH_REQUEST_GROUP: Shape = Shape {
     tags: "OffsetFetch.OffsetFetchRequestGroup.(tagged fields)",
     fields: &[
-        field(
-            "OffsetFetch.OffsetFetchRequestGroup.GroupId",
-            STRING,
-            since(8),
-        ),
-        field(
-            "OffsetFetch.OffsetFetchRequestGroup.MemberId",
-            STRING,
-            since(9),
-        ),
-        field(
-            "OffsetFetch.OffsetFetchRequestGroup.MemberEpoch",
-            INT32,
-            since(9),
-        ),
+        field("OffsetFetch.OffsetFetchRequestGroup.GroupId", STRING, since(8)),
+        field("OffsetFetch.OffsetFetchRequestGroup.MemberId", STRING, since(9)),
+        field("OffsetFetch.OffsetFetchRequestGroup.MemberEpoch", INT32, since(9)),
         field(
             "OffsetFetch.OffsetFetchRequestGroup.Topics",
             Kind::StructArray(&OFFSET_FETCH__OFFSET_FETCH_REQUEST_TOPICS),
@@ -524,16 +326,8 @@ static OFFSET_FETCH_REQUEST: Shape = Shape {
     tags: "OffsetFetch.(tagged fields)",
     fields: &[
         field("OffsetFetch.GroupId", STRING, within(0, 7)),
-        field(
-            "OffsetFetch.Topics",
-            Kind::StructArray(&OFFSET_FETCH__OFFSET_FETCH_REQUEST_TOPIC),
-            within(0, 7),
-        ),
-        field(
-            "OffsetFetch.Groups",
-            Kind::StructArray(&OFFSET_FETCH__OFFSET_FETCH_REQUEST_GROUP),
-            since(8),
-        ),
+        field("OffsetFetch.Topics", Kind::StructArray(&OFFSET_FETCH__OFFSET_FETCH_REQUEST_TOPIC), within(0, 7)),
+        field("OffsetFetch.Groups", Kind::StructArray(&OFFSET_FETCH__OFFSET_FETCH_REQUEST_GROUP), since(8)),
         field("OffsetFetch.RequireStable", BOOL, since(7)),
     ],
 };
@@ -543,11 +337,7 @@ static FIND_COORDINATOR_REQUEST: Shape = Shape {
     fields: &[
         field("FindCoordinator.Key", STRING, within(0, 3)),
         field("FindCoordinator.KeyType", INT8, since(1)),
-        field(
-            "FindCoordinator.CoordinatorKeys",
-            Kind::StringArray,
-            since(4),
-        ),
+        field("FindCoordinator.CoordinatorKeys", Kind::StringArray, since(4)),
     ],
 };
 
@@ -555,11 +345,7 @@ static JOIN_GROUP__JOIN_GROUP_REQUEST_PROTOCOL: Shape = Shape {
     tags: "JoinGroup.JoinGroupRequestProtocol.(tagged fields)",
     fields: &[
         field("JoinGroup.JoinGroupRequestProtocol.Name", STRING, since(0)),
-        field(
-            "JoinGroup.JoinGroupRequestProtocol.Metadata",
-            BYTES,
-            since(0),
-        ),
+        field("JoinGroup.JoinGroupRequestProtocol.Metadata", BYTES, since(0)),
     ],
 };
 
@@ -572,11 +358,7 @@ static JOIN_GROUP_REQUEST: Shape = Shape {
         field("JoinGroup.MemberId", STRING, since(0)),
         field("JoinGroup.GroupInstanceId", STRING, since(5)),
         field("JoinGroup.ProtocolType", STRING, since(0)),
-        field(
-            "JoinGroup.Protocols",
-            Kind::StructArray(&JOIN_GROUP__JOIN_GROUP_REQUEST_PROTOCOL),
-            since(0),
-        ),
+        field("JoinGroup.Protocols", Kind::StructArray(&JOIN_GROUP__JOIN_GROUP_REQUEST_PROTOCOL), since(0)),
         field("JoinGroup.Reason", STRING, since(8)),
     ],
 };
@@ -595,11 +377,7 @@ static LEAVE_GROUP__MEMBER_IDENTITY: Shape = Shape {
     tags: "LeaveGroup.MemberIdentity.(tagged fields)",
     fields: &[
         field("LeaveGroup.MemberIdentity.MemberId", STRING, since(3)),
-        field(
-            "LeaveGroup.MemberIdentity.GroupInstanceId",
-            STRING,
-            since(3),
-        ),
+        field("LeaveGroup.MemberIdentity.GroupInstanceId", STRING, since(3)),
         field("LeaveGroup.MemberIdentity.Reason", STRING, since(5)),
     ],
 };
@@ -609,27 +387,15 @@ static LEAVE_GROUP_REQUEST: Shape = Shape {
     fields: &[
         field("LeaveGroup.GroupId", STRING, since(0)),
         field("LeaveGroup.MemberId", STRING, within(0, 2)),
-        field(
-            "LeaveGroup.Members",
-            Kind::StructArray(&LEAVE_GROUP__MEMBER_IDENTITY),
-            since(3),
-        ),
+        field("LeaveGroup.Members", Kind::StructArray(&LEAVE_GROUP__MEMBER_IDENTITY), since(3)),
     ],
 };
 
 static SYNC_GROUP__SYNC_GROUP_REQUEST_ASSIGNMENT: Shape = Shape {
     tags: "SyncGroup.SyncGroupRequestAssignment.(tagged fields)",
     fields: &[
-        field(
-            "SyncGroup.SyncGroupRequestAssignment.MemberId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "SyncGroup.SyncGroupRequestAssignment.Assignment",
-            BYTES,
-            since(0),
-        ),
+        field("SyncGroup.SyncGroupRequestAssignment.MemberId", STRING, since(0)),
+        field("SyncGroup.SyncGroupRequestAssignment.Assignment", BYTES, since(0)),
     ],
 };
 
@@ -642,11 +408,7 @@ static SYNC_GROUP_REQUEST: Shape = Shape {
         field("SyncGroup.GroupInstanceId", STRING, since(3)),
         field("SyncGroup.ProtocolType", STRING, since(5)),
         field("SyncGroup.ProtocolName", STRING, since(5)),
-        field(
-            "SyncGroup.Assignments",
-            Kind::StructArray(&SYNC_GROUP__SYNC_GROUP_REQUEST_ASSIGNMENT),
-            since(0),
-        ),
+        field("SyncGroup.Assignments", Kind::StructArray(&SYNC_GROUP__SYNC_GROUP_REQUEST_ASSIGNMENT), since(0)),
     ],
 };
 
@@ -666,10 +428,8 @@ static LIST_GROUPS_REQUEST: Shape = Shape {
     ],
 };
 
-static SASL_HANDSHAKE_REQUEST: Shape = Shape {
-    tags: "SaslHandshake.(tagged fields)",
-    fields: &[field("SaslHandshake.Mechanism", STRING, since(0))],
-};
+static SASL_HANDSHAKE_REQUEST: Shape =
+    Shape { tags: "SaslHandshake.(tagged fields)", fields: &[field("SaslHandshake.Mechanism", STRING, since(0))] };
 
 static API_VERSIONS_REQUEST: Shape = Shape {
     tags: "ApiVersions.(tagged fields)",
@@ -684,16 +444,8 @@ static API_VERSIONS_REQUEST: Shape = Shape {
 static CREATE_TOPICS__CREATABLE_REPLICA_ASSIGNMENT: Shape = Shape {
     tags: "CreateTopics.CreatableReplicaAssignment.(tagged fields)",
     fields: &[
-        field(
-            "CreateTopics.CreatableReplicaAssignment.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "CreateTopics.CreatableReplicaAssignment.BrokerIds",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("CreateTopics.CreatableReplicaAssignment.PartitionIndex", INT32, since(0)),
+        field("CreateTopics.CreatableReplicaAssignment.BrokerIds", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -710,11 +462,7 @@ static CREATE_TOPICS__CREATABLE_TOPIC: Shape = Shape {
     fields: &[
         field("CreateTopics.CreatableTopic.Name", STRING, since(0)),
         field("CreateTopics.CreatableTopic.NumPartitions", INT32, since(0)),
-        field(
-            "CreateTopics.CreatableTopic.ReplicationFactor",
-            INT16,
-            since(0),
-        ),
+        field("CreateTopics.CreatableTopic.ReplicationFactor", INT16, since(0)),
         field(
             "CreateTopics.CreatableTopic.Assignments",
             Kind::StructArray(&CREATE_TOPICS__CREATABLE_REPLICA_ASSIGNMENT),
@@ -731,11 +479,7 @@ static CREATE_TOPICS__CREATABLE_TOPIC: Shape = Shape {
 static CREATE_TOPICS_REQUEST: Shape = Shape {
     tags: "CreateTopics.(tagged fields)",
     fields: &[
-        field(
-            "CreateTopics.Topics",
-            Kind::StructArray(&CREATE_TOPICS__CREATABLE_TOPIC),
-            since(0),
-        ),
+        field("CreateTopics.Topics", Kind::StructArray(&CREATE_TOPICS__CREATABLE_TOPIC), since(0)),
         field("CreateTopics.timeoutMs", INT32, since(0)),
         field("CreateTopics.validateOnly", BOOL, since(1)),
     ],
@@ -752,11 +496,7 @@ static DELETE_TOPICS__DELETE_TOPIC_STATE: Shape = Shape {
 static DELETE_TOPICS_REQUEST: Shape = Shape {
     tags: "DeleteTopics.(tagged fields)",
     fields: &[
-        field(
-            "DeleteTopics.Topics",
-            Kind::StructArray(&DELETE_TOPICS__DELETE_TOPIC_STATE),
-            since(6),
-        ),
+        field("DeleteTopics.Topics", Kind::StructArray(&DELETE_TOPICS__DELETE_TOPIC_STATE), since(6)),
         field("DeleteTopics.TopicNames", Kind::StringArray, within(0, 5)),
         field("DeleteTopics.TimeoutMs", INT32, since(0)),
     ],
@@ -765,16 +505,8 @@ static DELETE_TOPICS_REQUEST: Shape = Shape {
 static DELETE_RECORDS__DELETE_RECORDS_PARTITION: Shape = Shape {
     tags: "DeleteRecords.DeleteRecordsPartition.(tagged fields)",
     fields: &[
-        field(
-            "DeleteRecords.DeleteRecordsPartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "DeleteRecords.DeleteRecordsPartition.Offset",
-            INT64,
-            since(0),
-        ),
+        field("DeleteRecords.DeleteRecordsPartition.PartitionIndex", INT32, since(0)),
+        field("DeleteRecords.DeleteRecordsPartition.Offset", INT64, since(0)),
     ],
 };
 
@@ -793,11 +525,7 @@ static DELETE_RECORDS__DELETE_RECORDS_TOPIC: Shape = Shape {
 static DELETE_RECORDS_REQUEST: Shape = Shape {
     tags: "DeleteRecords.(tagged fields)",
     fields: &[
-        field(
-            "DeleteRecords.Topics",
-            Kind::StructArray(&DELETE_RECORDS__DELETE_RECORDS_TOPIC),
-            since(0),
-        ),
+        field("DeleteRecords.Topics", Kind::StructArray(&DELETE_RECORDS__DELETE_RECORDS_TOPIC), since(0)),
         field("DeleteRecords.TimeoutMs", INT32, since(0)),
     ],
 };
@@ -817,32 +545,16 @@ static INIT_PRODUCER_ID_REQUEST: Shape = Shape {
 static OFFSET_FOR_LEADER_EPOCH__OFFSET_FOR_LEADER_PARTITION: Shape = Shape {
     tags: "OffsetForLeaderEpoch.OffsetForLeaderPartition.(tagged fields)",
     fields: &[
-        field(
-            "OffsetForLeaderEpoch.OffsetForLeaderPartition.Partition",
-            INT32,
-            since(0),
-        ),
-        field(
-            "OffsetForLeaderEpoch.OffsetForLeaderPartition.CurrentLeaderEpoch",
-            INT32,
-            since(2),
-        ),
-        field(
-            "OffsetForLeaderEpoch.OffsetForLeaderPartition.LeaderEpoch",
-            INT32,
-            since(0),
-        ),
+        field("OffsetForLeaderEpoch.OffsetForLeaderPartition.Partition", INT32, since(0)),
+        field("OffsetForLeaderEpoch.OffsetForLeaderPartition.CurrentLeaderEpoch", INT32, since(2)),
+        field("OffsetForLeaderEpoch.OffsetForLeaderPartition.LeaderEpoch", INT32, since(0)),
     ],
 };
 
 static OFFSET_FOR_LEADER_EPOCH__OFFSET_FOR_LEADER_TOPIC: Shape = Shape {
     tags: "OffsetForLeaderEpoch.OffsetForLeaderTopic.(tagged fields)",
     fields: &[
-        field(
-            "OffsetForLeaderEpoch.OffsetForLeaderTopic.Topic",
-            STRING,
-            since(0),
-        ),
+        field("OffsetForLeaderEpoch.OffsetForLeaderTopic.Topic", STRING, since(0)),
         field(
             "OffsetForLeaderEpoch.OffsetForLeaderTopic.Partitions",
             Kind::StructArray(&OFFSET_FOR_LEADER_EPOCH__OFFSET_FOR_LEADER_PARTITION),
@@ -866,42 +578,18 @@ static OFFSET_FOR_LEADER_EPOCH_REQUEST: Shape = Shape {
 static ADD_PARTITIONS_TO_TXN__ADD_PARTITIONS_TO_TXN_TOPIC: Shape = Shape {
     tags: "AddPartitionsToTxn.AddPartitionsToTxnTopic.(tagged fields)",
     fields: &[
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTopic.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTopic.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTopic.Name", STRING, since(0)),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTopic.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
 static ADD_PARTITIONS_TO_TXN__ADD_PARTITIONS_TO_TXN_TRANSACTION: Shape = Shape {
     tags: "AddPartitionsToTxn.AddPartitionsToTxnTransaction.(tagged fields)",
     fields: &[
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTransaction.TransactionalId",
-            STRING,
-            since(4),
-        ),
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTransaction.ProducerId",
-            INT64,
-            since(4),
-        ),
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTransaction.ProducerEpoch",
-            INT16,
-            since(4),
-        ),
-        field(
-            "AddPartitionsToTxn.AddPartitionsToTxnTransaction.VerifyOnly",
-            BOOL,
-            since(4),
-        ),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTransaction.TransactionalId", STRING, since(4)),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTransaction.ProducerId", INT64, since(4)),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTransaction.ProducerEpoch", INT16, since(4)),
+        field("AddPartitionsToTxn.AddPartitionsToTxnTransaction.VerifyOnly", BOOL, since(4)),
         field(
             "AddPartitionsToTxn.AddPartitionsToTxnTransaction.Topics",
             Kind::StructArray(&ADD_PARTITIONS_TO_TXN__ADD_PARTITIONS_TO_TXN_TOPIC),
@@ -918,21 +606,9 @@ static ADD_PARTITIONS_TO_TXN_REQUEST: Shape = Shape {
             Kind::StructArray(&ADD_PARTITIONS_TO_TXN__ADD_PARTITIONS_TO_TXN_TRANSACTION),
             since(4),
         ),
-        field(
-            "AddPartitionsToTxn.V3AndBelowTransactionalId",
-            STRING,
-            within(0, 3),
-        ),
-        field(
-            "AddPartitionsToTxn.V3AndBelowProducerId",
-            INT64,
-            within(0, 3),
-        ),
-        field(
-            "AddPartitionsToTxn.V3AndBelowProducerEpoch",
-            INT16,
-            within(0, 3),
-        ),
+        field("AddPartitionsToTxn.V3AndBelowTransactionalId", STRING, within(0, 3)),
+        field("AddPartitionsToTxn.V3AndBelowProducerId", INT64, within(0, 3)),
+        field("AddPartitionsToTxn.V3AndBelowProducerEpoch", INT16, within(0, 3)),
         field(
             "AddPartitionsToTxn.V3AndBelowTopics",
             Kind::StructArray(&ADD_PARTITIONS_TO_TXN__ADD_PARTITIONS_TO_TXN_TOPIC),
@@ -964,103 +640,47 @@ static END_TXN_REQUEST: Shape = Shape {
 static WRITE_TXN_MARKERS__WRITABLE_TXN_MARKER_TOPIC: Shape = Shape {
     tags: "WriteTxnMarkers.WritableTxnMarkerTopic.(tagged fields)",
     fields: &[
-        field(
-            "WriteTxnMarkers.WritableTxnMarkerTopic.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "WriteTxnMarkers.WritableTxnMarkerTopic.PartitionIndexes",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("WriteTxnMarkers.WritableTxnMarkerTopic.Name", STRING, since(0)),
+        field("WriteTxnMarkers.WritableTxnMarkerTopic.PartitionIndexes", Kind::FixedArray(4), since(0)),
     ],
 };
 
 static WRITE_TXN_MARKERS__WRITABLE_TXN_MARKER: Shape = Shape {
     tags: "WriteTxnMarkers.WritableTxnMarker.(tagged fields)",
     fields: &[
-        field(
-            "WriteTxnMarkers.WritableTxnMarker.ProducerId",
-            INT64,
-            since(0),
-        ),
-        field(
-            "WriteTxnMarkers.WritableTxnMarker.ProducerEpoch",
-            INT16,
-            since(0),
-        ),
-        field(
-            "WriteTxnMarkers.WritableTxnMarker.TransactionResult",
-            BOOL,
-            since(0),
-        ),
+        field("WriteTxnMarkers.WritableTxnMarker.ProducerId", INT64, since(0)),
+        field("WriteTxnMarkers.WritableTxnMarker.ProducerEpoch", INT16, since(0)),
+        field("WriteTxnMarkers.WritableTxnMarker.TransactionResult", BOOL, since(0)),
         field(
             "WriteTxnMarkers.WritableTxnMarker.Topics",
             Kind::StructArray(&WRITE_TXN_MARKERS__WRITABLE_TXN_MARKER_TOPIC),
             since(0),
         ),
-        field(
-            "WriteTxnMarkers.WritableTxnMarker.CoordinatorEpoch",
-            INT32,
-            since(0),
-        ),
-        field(
-            "WriteTxnMarkers.WritableTxnMarker.TransactionVersion",
-            INT8,
-            since(2),
-        ),
+        field("WriteTxnMarkers.WritableTxnMarker.CoordinatorEpoch", INT32, since(0)),
+        field("WriteTxnMarkers.WritableTxnMarker.TransactionVersion", INT8, since(2)),
     ],
 };
 
 static WRITE_TXN_MARKERS_REQUEST: Shape = Shape {
     tags: "WriteTxnMarkers.(tagged fields)",
-    fields: &[field(
-        "WriteTxnMarkers.Markers",
-        Kind::StructArray(&WRITE_TXN_MARKERS__WRITABLE_TXN_MARKER),
-        since(0),
-    )],
+    fields: &[field("WriteTxnMarkers.Markers", Kind::StructArray(&WRITE_TXN_MARKERS__WRITABLE_TXN_MARKER), since(0))],
 };
 
 static TXN_OFFSET_COMMIT__TXN_OFFSET_COMMIT_REQUEST_PARTITION: Shape = Shape {
     tags: "TxnOffsetCommit.TxnOffsetCommitRequestPartition.(tagged fields)",
     fields: &[
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestPartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedLeaderEpoch",
-            INT32,
-            since(2),
-        ),
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedMetadata",
-            STRING,
-            since(0),
-        ),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestPartition.PartitionIndex", INT32, since(0)),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedOffset", INT64, since(0)),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedLeaderEpoch", INT32, since(2)),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestPartition.CommittedMetadata", STRING, since(0)),
     ],
 };
 
 static TXN_OFFSET_COMMIT__TXN_OFFSET_COMMIT_REQUEST_TOPIC: Shape = Shape {
     tags: "TxnOffsetCommit.TxnOffsetCommitRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestTopic.Name",
-            STRING,
-            within(0, 5),
-        ),
-        field(
-            "TxnOffsetCommit.TxnOffsetCommitRequestTopic.TopicId",
-            UUID,
-            since(6),
-        ),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestTopic.Name", STRING, within(0, 5)),
+        field("TxnOffsetCommit.TxnOffsetCommitRequestTopic.TopicId", UUID, since(6)),
         field(
             "TxnOffsetCommit.TxnOffsetCommitRequestTopic.Partitions",
             Kind::StructArray(&TXN_OFFSET_COMMIT__TXN_OFFSET_COMMIT_REQUEST_PARTITION),
@@ -1115,36 +735,16 @@ static CREATE_ACLS__ACL_CREATION: Shape = Shape {
 
 static CREATE_ACLS_REQUEST: Shape = Shape {
     tags: "CreateAcls.(tagged fields)",
-    fields: &[field(
-        "CreateAcls.Creations",
-        Kind::StructArray(&CREATE_ACLS__ACL_CREATION),
-        since(0),
-    )],
+    fields: &[field("CreateAcls.Creations", Kind::StructArray(&CREATE_ACLS__ACL_CREATION), since(0))],
 };
 
 static DELETE_ACLS__DELETE_ACLS_FILTER: Shape = Shape {
     tags: "DeleteAcls.DeleteAclsFilter.(tagged fields)",
     fields: &[
-        field(
-            "DeleteAcls.DeleteAclsFilter.ResourceTypeFilter",
-            INT8,
-            since(0),
-        ),
-        field(
-            "DeleteAcls.DeleteAclsFilter.ResourceNameFilter",
-            STRING,
-            since(0),
-        ),
-        field(
-            "DeleteAcls.DeleteAclsFilter.PatternTypeFilter",
-            INT8,
-            since(1),
-        ),
-        field(
-            "DeleteAcls.DeleteAclsFilter.PrincipalFilter",
-            STRING,
-            since(0),
-        ),
+        field("DeleteAcls.DeleteAclsFilter.ResourceTypeFilter", INT8, since(0)),
+        field("DeleteAcls.DeleteAclsFilter.ResourceNameFilter", STRING, since(0)),
+        field("DeleteAcls.DeleteAclsFilter.PatternTypeFilter", INT8, since(1)),
+        field("DeleteAcls.DeleteAclsFilter.PrincipalFilter", STRING, since(0)),
         field("DeleteAcls.DeleteAclsFilter.HostFilter", STRING, since(0)),
         field("DeleteAcls.DeleteAclsFilter.Operation", INT8, since(0)),
         field("DeleteAcls.DeleteAclsFilter.PermissionType", INT8, since(0)),
@@ -1153,42 +753,22 @@ static DELETE_ACLS__DELETE_ACLS_FILTER: Shape = Shape {
 
 static DELETE_ACLS_REQUEST: Shape = Shape {
     tags: "DeleteAcls.(tagged fields)",
-    fields: &[field(
-        "DeleteAcls.Filters",
-        Kind::StructArray(&DELETE_ACLS__DELETE_ACLS_FILTER),
-        since(0),
-    )],
+    fields: &[field("DeleteAcls.Filters", Kind::StructArray(&DELETE_ACLS__DELETE_ACLS_FILTER), since(0))],
 };
 
 static DESCRIBE_CONFIGS__DESCRIBE_CONFIGS_RESOURCE: Shape = Shape {
     tags: "DescribeConfigs.DescribeConfigsResource.(tagged fields)",
     fields: &[
-        field(
-            "DescribeConfigs.DescribeConfigsResource.ResourceType",
-            INT8,
-            since(0),
-        ),
-        field(
-            "DescribeConfigs.DescribeConfigsResource.ResourceName",
-            STRING,
-            since(0),
-        ),
-        field(
-            "DescribeConfigs.DescribeConfigsResource.ConfigurationKeys",
-            Kind::StringArray,
-            since(0),
-        ),
+        field("DescribeConfigs.DescribeConfigsResource.ResourceType", INT8, since(0)),
+        field("DescribeConfigs.DescribeConfigsResource.ResourceName", STRING, since(0)),
+        field("DescribeConfigs.DescribeConfigsResource.ConfigurationKeys", Kind::StringArray, since(0)),
     ],
 };
 
 static DESCRIBE_CONFIGS_REQUEST: Shape = Shape {
     tags: "DescribeConfigs.(tagged fields)",
     fields: &[
-        field(
-            "DescribeConfigs.Resources",
-            Kind::StructArray(&DESCRIBE_CONFIGS__DESCRIBE_CONFIGS_RESOURCE),
-            since(0),
-        ),
+        field("DescribeConfigs.Resources", Kind::StructArray(&DESCRIBE_CONFIGS__DESCRIBE_CONFIGS_RESOURCE), since(0)),
         field("DescribeConfigs.IncludeSynonyms", BOOL, since(1)),
         field("DescribeConfigs.IncludeDocumentation", BOOL, since(3)),
     ],
@@ -1205,16 +785,8 @@ static ALTER_CONFIGS__ALTERABLE_CONFIG: Shape = Shape {
 static ALTER_CONFIGS__ALTER_CONFIGS_RESOURCE: Shape = Shape {
     tags: "AlterConfigs.AlterConfigsResource.(tagged fields)",
     fields: &[
-        field(
-            "AlterConfigs.AlterConfigsResource.ResourceType",
-            INT8,
-            since(0),
-        ),
-        field(
-            "AlterConfigs.AlterConfigsResource.ResourceName",
-            STRING,
-            since(0),
-        ),
+        field("AlterConfigs.AlterConfigsResource.ResourceType", INT8, since(0)),
+        field("AlterConfigs.AlterConfigsResource.ResourceName", STRING, since(0)),
         field(
             "AlterConfigs.AlterConfigsResource.Configs",
             Kind::StructArray(&ALTER_CONFIGS__ALTERABLE_CONFIG),
@@ -1226,11 +798,7 @@ static ALTER_CONFIGS__ALTER_CONFIGS_RESOURCE: Shape = Shape {
 static ALTER_CONFIGS_REQUEST: Shape = Shape {
     tags: "AlterConfigs.(tagged fields)",
     fields: &[
-        field(
-            "AlterConfigs.Resources",
-            Kind::StructArray(&ALTER_CONFIGS__ALTER_CONFIGS_RESOURCE),
-            since(0),
-        ),
+        field("AlterConfigs.Resources", Kind::StructArray(&ALTER_CONFIGS__ALTER_CONFIGS_RESOURCE), since(0)),
         field("AlterConfigs.ValidateOnly", BOOL, since(0)),
     ],
 };
@@ -1238,27 +806,15 @@ static ALTER_CONFIGS_REQUEST: Shape = Shape {
 static ALTER_REPLICA_LOG_DIRS__ALTER_REPLICA_LOG_DIR_TOPIC: Shape = Shape {
     tags: "AlterReplicaLogDirs.AlterReplicaLogDirTopic.(tagged fields)",
     fields: &[
-        field(
-            "AlterReplicaLogDirs.AlterReplicaLogDirTopic.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "AlterReplicaLogDirs.AlterReplicaLogDirTopic.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("AlterReplicaLogDirs.AlterReplicaLogDirTopic.Name", STRING, since(0)),
+        field("AlterReplicaLogDirs.AlterReplicaLogDirTopic.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
 static ALTER_REPLICA_LOG_DIRS__ALTER_REPLICA_LOG_DIR: Shape = Shape {
     tags: "AlterReplicaLogDirs.AlterReplicaLogDir.(tagged fields)",
     fields: &[
-        field(
-            "AlterReplicaLogDirs.AlterReplicaLogDir.Path",
-            STRING,
-            since(0),
-        ),
+        field("AlterReplicaLogDirs.AlterReplicaLogDir.Path", STRING, since(0)),
         field(
             "AlterReplicaLogDirs.AlterReplicaLogDir.Topics",
             Kind::StructArray(&ALTER_REPLICA_LOG_DIRS__ALTER_REPLICA_LOG_DIR_TOPIC),
@@ -1279,16 +835,8 @@ static ALTER_REPLICA_LOG_DIRS_REQUEST: Shape = Shape {
 static DESCRIBE_LOG_DIRS__DESCRIBABLE_LOG_DIR_TOPIC: Shape = Shape {
     tags: "DescribeLogDirs.DescribableLogDirTopic.(tagged fields)",
     fields: &[
-        field(
-            "DescribeLogDirs.DescribableLogDirTopic.Topic",
-            STRING,
-            since(0),
-        ),
-        field(
-            "DescribeLogDirs.DescribableLogDirTopic.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("DescribeLogDirs.DescribableLogDirTopic.Topic", STRING, since(0)),
+        field("DescribeLogDirs.DescribableLogDirTopic.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -1301,33 +849,19 @@ static DESCRIBE_LOG_DIRS_REQUEST: Shape = Shape {
     )],
 };
 
-static SASL_AUTHENTICATE_REQUEST: Shape = Shape {
-    tags: "SaslAuthenticate.(tagged fields)",
-    fields: &[field("SaslAuthenticate.AuthBytes", BYTES, since(0))],
-};
+static SASL_AUTHENTICATE_REQUEST: Shape =
+    Shape { tags: "SaslAuthenticate.(tagged fields)", fields: &[field("SaslAuthenticate.AuthBytes", BYTES, since(0))] };
 
 static CREATE_PARTITIONS__CREATE_PARTITIONS_ASSIGNMENT: Shape = Shape {
     tags: "CreatePartitions.CreatePartitionsAssignment.(tagged fields)",
-    fields: &[field(
-        "CreatePartitions.CreatePartitionsAssignment.BrokerIds",
-        Kind::FixedArray(4),
-        since(0),
-    )],
+    fields: &[field("CreatePartitions.CreatePartitionsAssignment.BrokerIds", Kind::FixedArray(4), since(0))],
 };
 
 static CREATE_PARTITIONS__CREATE_PARTITIONS_TOPIC: Shape = Shape {
     tags: "CreatePartitions.CreatePartitionsTopic.(tagged fields)",
     fields: &[
-        field(
-            "CreatePartitions.CreatePartitionsTopic.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "CreatePartitions.CreatePartitionsTopic.Count",
-            INT32,
-            since(0),
-        ),
+        field("CreatePartitions.CreatePartitionsTopic.Name", STRING, since(0)),
+        field("CreatePartitions.CreatePartitionsTopic.Count", INT32, since(0)),
         field(
             "CreatePartitions.CreatePartitionsTopic.Assignments",
             Kind::StructArray(&CREATE_PARTITIONS__CREATE_PARTITIONS_ASSIGNMENT),
@@ -1339,11 +873,7 @@ static CREATE_PARTITIONS__CREATE_PARTITIONS_TOPIC: Shape = Shape {
 static CREATE_PARTITIONS_REQUEST: Shape = Shape {
     tags: "CreatePartitions.(tagged fields)",
     fields: &[
-        field(
-            "CreatePartitions.Topics",
-            Kind::StructArray(&CREATE_PARTITIONS__CREATE_PARTITIONS_TOPIC),
-            since(0),
-        ),
+        field("CreatePartitions.Topics", Kind::StructArray(&CREATE_PARTITIONS__CREATE_PARTITIONS_TOPIC), since(0)),
         field("CreatePartitions.TimeoutMs", INT32, since(0)),
         field("CreatePartitions.ValidateOnly", BOOL, since(0)),
     ],
@@ -1352,16 +882,8 @@ static CREATE_PARTITIONS_REQUEST: Shape = Shape {
 static CREATE_DELEGATION_TOKEN__CREATABLE_RENEWERS: Shape = Shape {
     tags: "CreateDelegationToken.CreatableRenewers.(tagged fields)",
     fields: &[
-        field(
-            "CreateDelegationToken.CreatableRenewers.PrincipalType",
-            STRING,
-            since(0),
-        ),
-        field(
-            "CreateDelegationToken.CreatableRenewers.PrincipalName",
-            STRING,
-            since(0),
-        ),
+        field("CreateDelegationToken.CreatableRenewers.PrincipalType", STRING, since(0)),
+        field("CreateDelegationToken.CreatableRenewers.PrincipalName", STRING, since(0)),
     ],
 };
 
@@ -1398,16 +920,8 @@ static EXPIRE_DELEGATION_TOKEN_REQUEST: Shape = Shape {
 static DESCRIBE_DELEGATION_TOKEN__DESCRIBE_DELEGATION_TOKEN_OWNER: Shape = Shape {
     tags: "DescribeDelegationToken.DescribeDelegationTokenOwner.(tagged fields)",
     fields: &[
-        field(
-            "DescribeDelegationToken.DescribeDelegationTokenOwner.PrincipalType",
-            STRING,
-            since(0),
-        ),
-        field(
-            "DescribeDelegationToken.DescribeDelegationTokenOwner.PrincipalName",
-            STRING,
-            since(0),
-        ),
+        field("DescribeDelegationToken.DescribeDelegationTokenOwner.PrincipalType", STRING, since(0)),
+        field("DescribeDelegationToken.DescribeDelegationTokenOwner.PrincipalName", STRING, since(0)),
     ],
 };
 
@@ -1422,22 +936,14 @@ static DESCRIBE_DELEGATION_TOKEN_REQUEST: Shape = Shape {
 
 static DELETE_GROUPS_REQUEST: Shape = Shape {
     tags: "DeleteGroups.(tagged fields)",
-    fields: &[field(
-        "DeleteGroups.GroupsNames",
-        Kind::StringArray,
-        since(0),
-    )],
+    fields: &[field("DeleteGroups.GroupsNames", Kind::StringArray, since(0))],
 };
 
 static ELECT_LEADERS__TOPIC_PARTITIONS: Shape = Shape {
     tags: "ElectLeaders.TopicPartitions.(tagged fields)",
     fields: &[
         field("ElectLeaders.TopicPartitions.Topic", STRING, since(0)),
-        field(
-            "ElectLeaders.TopicPartitions.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("ElectLeaders.TopicPartitions.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -1445,11 +951,7 @@ static ELECT_LEADERS_REQUEST: Shape = Shape {
     tags: "ElectLeaders.(tagged fields)",
     fields: &[
         field("ElectLeaders.ElectionType", INT8, since(1)),
-        field(
-            "ElectLeaders.TopicPartitions",
-            Kind::StructArray(&ELECT_LEADERS__TOPIC_PARTITIONS),
-            since(0),
-        ),
+        field("ElectLeaders.TopicPartitions", Kind::StructArray(&ELECT_LEADERS__TOPIC_PARTITIONS), since(0)),
         field("ElectLeaders.TimeoutMs", INT32, since(0)),
     ],
 };
@@ -1457,37 +959,17 @@ static ELECT_LEADERS_REQUEST: Shape = Shape {
 static INCREMENTAL_ALTER_CONFIGS__ALTERABLE_CONFIG: Shape = Shape {
     tags: "IncrementalAlterConfigs.AlterableConfig.(tagged fields)",
     fields: &[
-        field(
-            "IncrementalAlterConfigs.AlterableConfig.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "IncrementalAlterConfigs.AlterableConfig.ConfigOperation",
-            INT8,
-            since(0),
-        ),
-        field(
-            "IncrementalAlterConfigs.AlterableConfig.Value",
-            STRING,
-            since(0),
-        ),
+        field("IncrementalAlterConfigs.AlterableConfig.Name", STRING, since(0)),
+        field("IncrementalAlterConfigs.AlterableConfig.ConfigOperation", INT8, since(0)),
+        field("IncrementalAlterConfigs.AlterableConfig.Value", STRING, since(0)),
     ],
 };
 
 static INCREMENTAL_ALTER_CONFIGS__ALTER_CONFIGS_RESOURCE: Shape = Shape {
     tags: "IncrementalAlterConfigs.AlterConfigsResource.(tagged fields)",
     fields: &[
-        field(
-            "IncrementalAlterConfigs.AlterConfigsResource.ResourceType",
-            INT8,
-            since(0),
-        ),
-        field(
-            "IncrementalAlterConfigs.AlterConfigsResource.ResourceName",
-            STRING,
-            since(0),
-        ),
+        field("IncrementalAlterConfigs.AlterConfigsResource.ResourceType", INT8, since(0)),
+        field("IncrementalAlterConfigs.AlterConfigsResource.ResourceName", STRING, since(0)),
         field(
             "IncrementalAlterConfigs.AlterConfigsResource.Configs",
             Kind::StructArray(&INCREMENTAL_ALTER_CONFIGS__ALTERABLE_CONFIG),
@@ -1511,27 +993,15 @@ static INCREMENTAL_ALTER_CONFIGS_REQUEST: Shape = Shape {
 static ALTER_PARTITION_REASSIGNMENTS__REASSIGNABLE_PARTITION: Shape = Shape {
     tags: "AlterPartitionReassignments.ReassignablePartition.(tagged fields)",
     fields: &[
-        field(
-            "AlterPartitionReassignments.ReassignablePartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "AlterPartitionReassignments.ReassignablePartition.Replicas",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("AlterPartitionReassignments.ReassignablePartition.PartitionIndex", INT32, since(0)),
+        field("AlterPartitionReassignments.ReassignablePartition.Replicas", Kind::FixedArray(4), since(0)),
     ],
 };
 
 static ALTER_PARTITION_REASSIGNMENTS__REASSIGNABLE_TOPIC: Shape = Shape {
     tags: "AlterPartitionReassignments.ReassignableTopic.(tagged fields)",
     fields: &[
-        field(
-            "AlterPartitionReassignments.ReassignableTopic.Name",
-            STRING,
-            since(0),
-        ),
+        field("AlterPartitionReassignments.ReassignableTopic.Name", STRING, since(0)),
         field(
             "AlterPartitionReassignments.ReassignableTopic.Partitions",
             Kind::StructArray(&ALTER_PARTITION_REASSIGNMENTS__REASSIGNABLE_PARTITION),
@@ -1544,11 +1014,7 @@ static ALTER_PARTITION_REASSIGNMENTS_REQUEST: Shape = Shape {
     tags: "AlterPartitionReassignments.(tagged fields)",
     fields: &[
         field("AlterPartitionReassignments.TimeoutMs", INT32, since(0)),
-        field(
-            "AlterPartitionReassignments.AllowReplicationFactorChange",
-            BOOL,
-            since(1),
-        ),
+        field("AlterPartitionReassignments.AllowReplicationFactorChange", BOOL, since(1)),
         field(
             "AlterPartitionReassignments.Topics",
             Kind::StructArray(&ALTER_PARTITION_REASSIGNMENTS__REASSIGNABLE_TOPIC),
@@ -1560,11 +1026,7 @@ static ALTER_PARTITION_REASSIGNMENTS_REQUEST: Shape = Shape {
 static LIST_PARTITION_REASSIGNMENTS__LIST_PARTITION_REASSIGNMENTS_TOPICS: Shape = Shape {
     tags: "ListPartitionReassignments.ListPartitionReassignmentsTopics.(tagged fields)",
     fields: &[
-        field(
-            "ListPartitionReassignments.ListPartitionReassignmentsTopics.Name",
-            STRING,
-            since(0),
-        ),
+        field("ListPartitionReassignments.ListPartitionReassignmentsTopics.Name", STRING, since(0)),
         field(
             "ListPartitionReassignments.ListPartitionReassignmentsTopics.PartitionIndexes",
             Kind::FixedArray(4),
@@ -1587,21 +1049,13 @@ static LIST_PARTITION_REASSIGNMENTS_REQUEST: Shape = Shape {
 
 static OFFSET_DELETE__OFFSET_DELETE_REQUEST_PARTITION: Shape = Shape {
     tags: "OffsetDelete.OffsetDeleteRequestPartition.(tagged fields)",
-    fields: &[field(
-        "OffsetDelete.OffsetDeleteRequestPartition.PartitionIndex",
-        INT32,
-        since(0),
-    )],
+    fields: &[field("OffsetDelete.OffsetDeleteRequestPartition.PartitionIndex", INT32, since(0))],
 };
 
 static OFFSET_DELETE__OFFSET_DELETE_REQUEST_TOPIC: Shape = Shape {
     tags: "OffsetDelete.OffsetDeleteRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "OffsetDelete.OffsetDeleteRequestTopic.Name",
-            STRING,
-            since(0),
-        ),
+        field("OffsetDelete.OffsetDeleteRequestTopic.Name", STRING, since(0)),
         field(
             "OffsetDelete.OffsetDeleteRequestTopic.Partitions",
             Kind::StructArray(&OFFSET_DELETE__OFFSET_DELETE_REQUEST_PARTITION),
@@ -1614,27 +1068,15 @@ static OFFSET_DELETE_REQUEST: Shape = Shape {
     tags: "OffsetDelete.(tagged fields)",
     fields: &[
         field("OffsetDelete.GroupId", STRING, since(0)),
-        field(
-            "OffsetDelete.Topics",
-            Kind::StructArray(&OFFSET_DELETE__OFFSET_DELETE_REQUEST_TOPIC),
-            since(0),
-        ),
+        field("OffsetDelete.Topics", Kind::StructArray(&OFFSET_DELETE__OFFSET_DELETE_REQUEST_TOPIC), since(0)),
     ],
 };
 
 static DESCRIBE_CLIENT_QUOTAS__COMPONENT_DATA: Shape = Shape {
     tags: "DescribeClientQuotas.ComponentData.(tagged fields)",
     fields: &[
-        field(
-            "DescribeClientQuotas.ComponentData.EntityType",
-            STRING,
-            since(0),
-        ),
-        field(
-            "DescribeClientQuotas.ComponentData.MatchType",
-            INT8,
-            since(0),
-        ),
+        field("DescribeClientQuotas.ComponentData.EntityType", STRING, since(0)),
+        field("DescribeClientQuotas.ComponentData.MatchType", INT8, since(0)),
         field("DescribeClientQuotas.ComponentData.Match", STRING, since(0)),
     ],
 };
@@ -1642,11 +1084,7 @@ static DESCRIBE_CLIENT_QUOTAS__COMPONENT_DATA: Shape = Shape {
 static DESCRIBE_CLIENT_QUOTAS_REQUEST: Shape = Shape {
     tags: "DescribeClientQuotas.(tagged fields)",
     fields: &[
-        field(
-            "DescribeClientQuotas.Components",
-            Kind::StructArray(&DESCRIBE_CLIENT_QUOTAS__COMPONENT_DATA),
-            since(0),
-        ),
+        field("DescribeClientQuotas.Components", Kind::StructArray(&DESCRIBE_CLIENT_QUOTAS__COMPONENT_DATA), since(0)),
         field("DescribeClientQuotas.Strict", BOOL, since(0)),
     ],
 };
@@ -1671,38 +1109,22 @@ static ALTER_CLIENT_QUOTAS__OP_DATA: Shape = Shape {
 static ALTER_CLIENT_QUOTAS__ENTRY_DATA: Shape = Shape {
     tags: "AlterClientQuotas.EntryData.(tagged fields)",
     fields: &[
-        field(
-            "AlterClientQuotas.EntryData.Entity",
-            Kind::StructArray(&ALTER_CLIENT_QUOTAS__ENTITY_DATA),
-            since(0),
-        ),
-        field(
-            "AlterClientQuotas.EntryData.Ops",
-            Kind::StructArray(&ALTER_CLIENT_QUOTAS__OP_DATA),
-            since(0),
-        ),
+        field("AlterClientQuotas.EntryData.Entity", Kind::StructArray(&ALTER_CLIENT_QUOTAS__ENTITY_DATA), since(0)),
+        field("AlterClientQuotas.EntryData.Ops", Kind::StructArray(&ALTER_CLIENT_QUOTAS__OP_DATA), since(0)),
     ],
 };
 
 static ALTER_CLIENT_QUOTAS_REQUEST: Shape = Shape {
     tags: "AlterClientQuotas.(tagged fields)",
     fields: &[
-        field(
-            "AlterClientQuotas.Entries",
-            Kind::StructArray(&ALTER_CLIENT_QUOTAS__ENTRY_DATA),
-            since(0),
-        ),
+        field("AlterClientQuotas.Entries", Kind::StructArray(&ALTER_CLIENT_QUOTAS__ENTRY_DATA), since(0)),
         field("AlterClientQuotas.ValidateOnly", BOOL, since(0)),
     ],
 };
 
 static DESCRIBE_USER_SCRAM_CREDENTIALS__USER_NAME: Shape = Shape {
     tags: "DescribeUserScramCredentials.UserName.(tagged fields)",
-    fields: &[field(
-        "DescribeUserScramCredentials.UserName.Name",
-        STRING,
-        since(0),
-    )],
+    fields: &[field("DescribeUserScramCredentials.UserName.Name", STRING, since(0))],
 };
 
 static DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST: Shape = Shape {
@@ -1717,47 +1139,19 @@ static DESCRIBE_USER_SCRAM_CREDENTIALS_REQUEST: Shape = Shape {
 static ALTER_USER_SCRAM_CREDENTIALS__SCRAM_CREDENTIAL_DELETION: Shape = Shape {
     tags: "AlterUserScramCredentials.ScramCredentialDeletion.(tagged fields)",
     fields: &[
-        field(
-            "AlterUserScramCredentials.ScramCredentialDeletion.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "AlterUserScramCredentials.ScramCredentialDeletion.Mechanism",
-            INT8,
-            since(0),
-        ),
+        field("AlterUserScramCredentials.ScramCredentialDeletion.Name", STRING, since(0)),
+        field("AlterUserScramCredentials.ScramCredentialDeletion.Mechanism", INT8, since(0)),
     ],
 };
 
 static ALTER_USER_SCRAM_CREDENTIALS__SCRAM_CREDENTIAL_UPSERTION: Shape = Shape {
     tags: "AlterUserScramCredentials.ScramCredentialUpsertion.(tagged fields)",
     fields: &[
-        field(
-            "AlterUserScramCredentials.ScramCredentialUpsertion.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "AlterUserScramCredentials.ScramCredentialUpsertion.Mechanism",
-            INT8,
-            since(0),
-        ),
-        field(
-            "AlterUserScramCredentials.ScramCredentialUpsertion.Iterations",
-            INT32,
-            since(0),
-        ),
-        field(
-            "AlterUserScramCredentials.ScramCredentialUpsertion.Salt",
-            BYTES,
-            since(0),
-        ),
-        field(
-            "AlterUserScramCredentials.ScramCredentialUpsertion.SaltedPassword",
-            BYTES,
-            since(0),
-        ),
+        field("AlterUserScramCredentials.ScramCredentialUpsertion.Name", STRING, since(0)),
+        field("AlterUserScramCredentials.ScramCredentialUpsertion.Mechanism", INT8, since(0)),
+        field("AlterUserScramCredentials.ScramCredentialUpsertion.Iterations", INT32, since(0)),
+        field("AlterUserScramCredentials.ScramCredentialUpsertion.Salt", BYTES, since(0)),
+        field("AlterUserScramCredentials.ScramCredentialUpsertion.SaltedPassword", BYTES, since(0)),
     ],
 };
 
@@ -1779,53 +1173,29 @@ static ALTER_USER_SCRAM_CREDENTIALS_REQUEST: Shape = Shape {
 
 static DESCRIBE_QUORUM__PARTITION_DATA: Shape = Shape {
     tags: "DescribeQuorum.PartitionData.(tagged fields)",
-    fields: &[field(
-        "DescribeQuorum.PartitionData.PartitionIndex",
-        INT32,
-        since(0),
-    )],
+    fields: &[field("DescribeQuorum.PartitionData.PartitionIndex", INT32, since(0))],
 };
 
 static DESCRIBE_QUORUM__TOPIC_DATA: Shape = Shape {
     tags: "DescribeQuorum.TopicData.(tagged fields)",
     fields: &[
         field("DescribeQuorum.TopicData.TopicName", STRING, since(0)),
-        field(
-            "DescribeQuorum.TopicData.Partitions",
-            Kind::StructArray(&DESCRIBE_QUORUM__PARTITION_DATA),
-            since(0),
-        ),
+        field("DescribeQuorum.TopicData.Partitions", Kind::StructArray(&DESCRIBE_QUORUM__PARTITION_DATA), since(0)),
     ],
 };
 
 static DESCRIBE_QUORUM_REQUEST: Shape = Shape {
     tags: "DescribeQuorum.(tagged fields)",
-    fields: &[field(
-        "DescribeQuorum.Topics",
-        Kind::StructArray(&DESCRIBE_QUORUM__TOPIC_DATA),
-        since(0),
-    )],
+    fields: &[field("DescribeQuorum.Topics", Kind::StructArray(&DESCRIBE_QUORUM__TOPIC_DATA), since(0))],
 };
 
 static UPDATE_FEATURES__FEATURE_UPDATE_KEY: Shape = Shape {
     tags: "UpdateFeatures.FeatureUpdateKey.(tagged fields)",
     fields: &[
         field("UpdateFeatures.FeatureUpdateKey.Feature", STRING, since(0)),
-        field(
-            "UpdateFeatures.FeatureUpdateKey.MaxVersionLevel",
-            INT16,
-            since(0),
-        ),
-        field(
-            "UpdateFeatures.FeatureUpdateKey.AllowDowngrade",
-            BOOL,
-            within(0, 0),
-        ),
-        field(
-            "UpdateFeatures.FeatureUpdateKey.UpgradeType",
-            INT8,
-            since(1),
-        ),
+        field("UpdateFeatures.FeatureUpdateKey.MaxVersionLevel", INT16, since(0)),
+        field("UpdateFeatures.FeatureUpdateKey.AllowDowngrade", BOOL, within(0, 0)),
+        field("UpdateFeatures.FeatureUpdateKey.UpgradeType", INT8, since(1)),
     ],
 };
 
@@ -1833,11 +1203,7 @@ static UPDATE_FEATURES_REQUEST: Shape = Shape {
     tags: "UpdateFeatures.(tagged fields)",
     fields: &[
         field("UpdateFeatures.timeoutMs", INT32, since(0)),
-        field(
-            "UpdateFeatures.FeatureUpdates",
-            Kind::StructArray(&UPDATE_FEATURES__FEATURE_UPDATE_KEY),
-            since(0),
-        ),
+        field("UpdateFeatures.FeatureUpdates", Kind::StructArray(&UPDATE_FEATURES__FEATURE_UPDATE_KEY), since(0)),
         field("UpdateFeatures.ValidateOnly", BOOL, since(1)),
     ],
 };
@@ -1845,11 +1211,7 @@ static UPDATE_FEATURES_REQUEST: Shape = Shape {
 static DESCRIBE_CLUSTER_REQUEST: Shape = Shape {
     tags: "DescribeCluster.(tagged fields)",
     fields: &[
-        field(
-            "DescribeCluster.IncludeClusterAuthorizedOperations",
-            BOOL,
-            since(0),
-        ),
+        field("DescribeCluster.IncludeClusterAuthorizedOperations", BOOL, since(0)),
         field("DescribeCluster.EndpointType", INT8, since(1)),
         field("DescribeCluster.IncludeFencedBrokers", BOOL, since(2)),
     ],
@@ -1859,46 +1221,28 @@ static DESCRIBE_PRODUCERS__TOPIC_REQUEST: Shape = Shape {
     tags: "DescribeProducers.TopicRequest.(tagged fields)",
     fields: &[
         field("DescribeProducers.TopicRequest.Name", STRING, since(0)),
-        field(
-            "DescribeProducers.TopicRequest.PartitionIndexes",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("DescribeProducers.TopicRequest.PartitionIndexes", Kind::FixedArray(4), since(0)),
     ],
 };
 
 static DESCRIBE_PRODUCERS_REQUEST: Shape = Shape {
     tags: "DescribeProducers.(tagged fields)",
-    fields: &[field(
-        "DescribeProducers.Topics",
-        Kind::StructArray(&DESCRIBE_PRODUCERS__TOPIC_REQUEST),
-        since(0),
-    )],
+    fields: &[field("DescribeProducers.Topics", Kind::StructArray(&DESCRIBE_PRODUCERS__TOPIC_REQUEST), since(0))],
 };
 
-static UNREGISTER_BROKER_REQUEST: Shape = Shape {
-    tags: "UnregisterBroker.(tagged fields)",
-    fields: &[field("UnregisterBroker.BrokerId", INT32, since(0))],
-};
+static UNREGISTER_BROKER_REQUEST: Shape =
+    Shape { tags: "UnregisterBroker.(tagged fields)", fields: &[field("UnregisterBroker.BrokerId", INT32, since(0))] };
 
 static DESCRIBE_TRANSACTIONS_REQUEST: Shape = Shape {
     tags: "DescribeTransactions.(tagged fields)",
-    fields: &[field(
-        "DescribeTransactions.TransactionalIds",
-        Kind::StringArray,
-        since(0),
-    )],
+    fields: &[field("DescribeTransactions.TransactionalIds", Kind::StringArray, since(0))],
 };
 
 static LIST_TRANSACTIONS_REQUEST: Shape = Shape {
     tags: "ListTransactions.(tagged fields)",
     fields: &[
         field("ListTransactions.StateFilters", Kind::StringArray, since(0)),
-        field(
-            "ListTransactions.ProducerIdFilters",
-            Kind::FixedArray(8),
-            since(0),
-        ),
+        field("ListTransactions.ProducerIdFilters", Kind::FixedArray(8), since(0)),
         field("ListTransactions.DurationFilter", INT64, since(1)),
         field("ListTransactions.TransactionalIdPattern", STRING, since(2)),
     ],
@@ -1907,16 +1251,8 @@ static LIST_TRANSACTIONS_REQUEST: Shape = Shape {
 static CONSUMER_GROUP_HEARTBEAT__TOPIC_PARTITIONS: Shape = Shape {
     tags: "ConsumerGroupHeartbeat.TopicPartitions.(tagged fields)",
     fields: &[
-        field(
-            "ConsumerGroupHeartbeat.TopicPartitions.TopicId",
-            UUID,
-            since(0),
-        ),
-        field(
-            "ConsumerGroupHeartbeat.TopicPartitions.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("ConsumerGroupHeartbeat.TopicPartitions.TopicId", UUID, since(0)),
+        field("ConsumerGroupHeartbeat.TopicPartitions.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -1929,16 +1265,8 @@ static CONSUMER_GROUP_HEARTBEAT_REQUEST: Shape = Shape {
         field("ConsumerGroupHeartbeat.InstanceId", STRING, since(0)),
         field("ConsumerGroupHeartbeat.RackId", STRING, since(0)),
         field("ConsumerGroupHeartbeat.RebalanceTimeoutMs", INT32, since(0)),
-        field(
-            "ConsumerGroupHeartbeat.SubscribedTopicNames",
-            Kind::StringArray,
-            since(0),
-        ),
-        field(
-            "ConsumerGroupHeartbeat.SubscribedTopicRegex",
-            STRING,
-            since(1),
-        ),
+        field("ConsumerGroupHeartbeat.SubscribedTopicNames", Kind::StringArray, since(0)),
+        field("ConsumerGroupHeartbeat.SubscribedTopicRegex", STRING, since(1)),
         field("ConsumerGroupHeartbeat.ServerAssignor", STRING, since(0)),
         field(
             "ConsumerGroupHeartbeat.TopicPartitions",
@@ -1951,26 +1279,14 @@ static CONSUMER_GROUP_HEARTBEAT_REQUEST: Shape = Shape {
 static CONSUMER_GROUP_DESCRIBE_REQUEST: Shape = Shape {
     tags: "ConsumerGroupDescribe.(tagged fields)",
     fields: &[
-        field(
-            "ConsumerGroupDescribe.GroupIds",
-            Kind::StringArray,
-            since(0),
-        ),
-        field(
-            "ConsumerGroupDescribe.IncludeAuthorizedOperations",
-            BOOL,
-            since(0),
-        ),
+        field("ConsumerGroupDescribe.GroupIds", Kind::StringArray, since(0)),
+        field("ConsumerGroupDescribe.IncludeAuthorizedOperations", BOOL, since(0)),
     ],
 };
 
 static GET_TELEMETRY_SUBSCRIPTIONS_REQUEST: Shape = Shape {
     tags: "GetTelemetrySubscriptions.(tagged fields)",
-    fields: &[field(
-        "GetTelemetrySubscriptions.ClientInstanceId",
-        UUID,
-        since(0),
-    )],
+    fields: &[field("GetTelemetrySubscriptions.ClientInstanceId", UUID, since(0))],
 };
 
 static PUSH_TELEMETRY_REQUEST: Shape = Shape {
@@ -1986,47 +1302,27 @@ static PUSH_TELEMETRY_REQUEST: Shape = Shape {
 
 static LIST_CONFIG_RESOURCES_REQUEST: Shape = Shape {
     tags: "ListConfigResources.(tagged fields)",
-    fields: &[field(
-        "ListConfigResources.ResourceTypes",
-        Kind::FixedArray(1),
-        since(1),
-    )],
+    fields: &[field("ListConfigResources.ResourceTypes", Kind::FixedArray(1), since(1))],
 };
 
 static DESCRIBE_TOPIC_PARTITIONS__TOPIC_REQUEST: Shape = Shape {
     tags: "DescribeTopicPartitions.TopicRequest.(tagged fields)",
-    fields: &[field(
-        "DescribeTopicPartitions.TopicRequest.Name",
-        STRING,
-        since(0),
-    )],
+    fields: &[field("DescribeTopicPartitions.TopicRequest.Name", STRING, since(0))],
 };
 
 static DESCRIBE_TOPIC_PARTITIONS__CURSOR: Shape = Shape {
     tags: "DescribeTopicPartitions.Cursor.(tagged fields)",
     fields: &[
         field("DescribeTopicPartitions.Cursor.TopicName", STRING, since(0)),
-        field(
-            "DescribeTopicPartitions.Cursor.PartitionIndex",
-            INT32,
-            since(0),
-        ),
+        field("DescribeTopicPartitions.Cursor.PartitionIndex", INT32, since(0)),
     ],
 };
 
 static DESCRIBE_TOPIC_PARTITIONS_REQUEST: Shape = Shape {
     tags: "DescribeTopicPartitions.(tagged fields)",
     fields: &[
-        field(
-            "DescribeTopicPartitions.Topics",
-            Kind::StructArray(&DESCRIBE_TOPIC_PARTITIONS__TOPIC_REQUEST),
-            since(0),
-        ),
-        field(
-            "DescribeTopicPartitions.ResponsePartitionLimit",
-            INT32,
-            since(0),
-        ),
+        field("DescribeTopicPartitions.Topics", Kind::StructArray(&DESCRIBE_TOPIC_PARTITIONS__TOPIC_REQUEST), since(0)),
+        field("DescribeTopicPartitions.ResponsePartitionLimit", INT32, since(0)),
         field(
             "DescribeTopicPartitions.Cursor",
             Kind::NullableStruct(&DESCRIBE_TOPIC_PARTITIONS__CURSOR, since(0)),
@@ -2042,11 +1338,7 @@ static SHARE_GROUP_HEARTBEAT_REQUEST: Shape = Shape {
         field("ShareGroupHeartbeat.MemberId", STRING, since(0)),
         field("ShareGroupHeartbeat.MemberEpoch", INT32, since(0)),
         field("ShareGroupHeartbeat.RackId", STRING, since(0)),
-        field(
-            "ShareGroupHeartbeat.SubscribedTopicNames",
-            Kind::StringArray,
-            since(0),
-        ),
+        field("ShareGroupHeartbeat.SubscribedTopicNames", Kind::StringArray, since(0)),
     ],
 };
 
@@ -2054,32 +1346,16 @@ static SHARE_GROUP_DESCRIBE_REQUEST: Shape = Shape {
     tags: "ShareGroupDescribe.(tagged fields)",
     fields: &[
         field("ShareGroupDescribe.GroupIds", Kind::StringArray, since(0)),
-        field(
-            "ShareGroupDescribe.IncludeAuthorizedOperations",
-            BOOL,
-            since(0),
-        ),
+        field("ShareGroupDescribe.IncludeAuthorizedOperations", BOOL, since(0)),
     ],
 };
 
 static SHARE_FETCH__ACKNOWLEDGEMENT_BATCH: Shape = Shape {
     tags: "ShareFetch.AcknowledgementBatch.(tagged fields)",
     fields: &[
-        field(
-            "ShareFetch.AcknowledgementBatch.FirstOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "ShareFetch.AcknowledgementBatch.LastOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "ShareFetch.AcknowledgementBatch.AcknowledgeTypes",
-            Kind::FixedArray(1),
-            since(0),
-        ),
+        field("ShareFetch.AcknowledgementBatch.FirstOffset", INT64, since(0)),
+        field("ShareFetch.AcknowledgementBatch.LastOffset", INT64, since(0)),
+        field("ShareFetch.AcknowledgementBatch.AcknowledgeTypes", Kind::FixedArray(1), since(0)),
     ],
 };
 
@@ -2087,11 +1363,7 @@ static SHARE_FETCH__FETCH_PARTITION: Shape = Shape {
     tags: "ShareFetch.FetchPartition.(tagged fields)",
     fields: &[
         field("ShareFetch.FetchPartition.PartitionIndex", INT32, since(0)),
-        field(
-            "ShareFetch.FetchPartition.PartitionMaxBytes",
-            INT32,
-            within(0, 0),
-        ),
+        field("ShareFetch.FetchPartition.PartitionMaxBytes", INT32, within(0, 0)),
         field(
             "ShareFetch.FetchPartition.AcknowledgementBatches",
             Kind::StructArray(&SHARE_FETCH__ACKNOWLEDGEMENT_BATCH),
@@ -2104,11 +1376,7 @@ static SHARE_FETCH__FETCH_TOPIC: Shape = Shape {
     tags: "ShareFetch.FetchTopic.(tagged fields)",
     fields: &[
         field("ShareFetch.FetchTopic.TopicId", UUID, since(0)),
-        field(
-            "ShareFetch.FetchTopic.Partitions",
-            Kind::StructArray(&SHARE_FETCH__FETCH_PARTITION),
-            since(0),
-        ),
+        field("ShareFetch.FetchTopic.Partitions", Kind::StructArray(&SHARE_FETCH__FETCH_PARTITION), since(0)),
     ],
 };
 
@@ -2116,11 +1384,7 @@ static SHARE_FETCH__FORGOTTEN_TOPIC: Shape = Shape {
     tags: "ShareFetch.ForgottenTopic.(tagged fields)",
     fields: &[
         field("ShareFetch.ForgottenTopic.TopicId", UUID, since(0)),
-        field(
-            "ShareFetch.ForgottenTopic.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("ShareFetch.ForgottenTopic.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -2137,48 +1401,24 @@ static SHARE_FETCH_REQUEST: Shape = Shape {
         field("ShareFetch.BatchSize", INT32, since(1)),
         field("ShareFetch.ShareAcquireMode", INT8, since(2)),
         field("ShareFetch.IsRenewAck", BOOL, since(2)),
-        field(
-            "ShareFetch.Topics",
-            Kind::StructArray(&SHARE_FETCH__FETCH_TOPIC),
-            since(0),
-        ),
-        field(
-            "ShareFetch.ForgottenTopicsData",
-            Kind::StructArray(&SHARE_FETCH__FORGOTTEN_TOPIC),
-            since(0),
-        ),
+        field("ShareFetch.Topics", Kind::StructArray(&SHARE_FETCH__FETCH_TOPIC), since(0)),
+        field("ShareFetch.ForgottenTopicsData", Kind::StructArray(&SHARE_FETCH__FORGOTTEN_TOPIC), since(0)),
     ],
 };
 
 static SHARE_ACKNOWLEDGE__ACKNOWLEDGEMENT_BATCH: Shape = Shape {
     tags: "ShareAcknowledge.AcknowledgementBatch.(tagged fields)",
     fields: &[
-        field(
-            "ShareAcknowledge.AcknowledgementBatch.FirstOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "ShareAcknowledge.AcknowledgementBatch.LastOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "ShareAcknowledge.AcknowledgementBatch.AcknowledgeTypes",
-            Kind::FixedArray(1),
-            since(0),
-        ),
+        field("ShareAcknowledge.AcknowledgementBatch.FirstOffset", INT64, since(0)),
+        field("ShareAcknowledge.AcknowledgementBatch.LastOffset", INT64, since(0)),
+        field("ShareAcknowledge.AcknowledgementBatch.AcknowledgeTypes", Kind::FixedArray(1), since(0)),
     ],
 };
 
 static SHARE_ACKNOWLEDGE__ACKNOWLEDGE_PARTITION: Shape = Shape {
     tags: "ShareAcknowledge.AcknowledgePartition.(tagged fields)",
     fields: &[
-        field(
-            "ShareAcknowledge.AcknowledgePartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
+        field("ShareAcknowledge.AcknowledgePartition.PartitionIndex", INT32, since(0)),
         field(
             "ShareAcknowledge.AcknowledgePartition.AcknowledgementBatches",
             Kind::StructArray(&SHARE_ACKNOWLEDGE__ACKNOWLEDGEMENT_BATCH),
@@ -2206,11 +1446,7 @@ static SHARE_ACKNOWLEDGE_REQUEST: Shape = Shape {
         field("ShareAcknowledge.MemberId", STRING, since(0)),
         field("ShareAcknowledge.ShareSessionEpoch", INT32, since(0)),
         field("ShareAcknowledge.IsRenewAck", BOOL, since(2)),
-        field(
-            "ShareAcknowledge.Topics",
-            Kind::StructArray(&SHARE_ACKNOWLEDGE__ACKNOWLEDGE_TOPIC),
-            since(0),
-        ),
+        field("ShareAcknowledge.Topics", Kind::StructArray(&SHARE_ACKNOWLEDGE__ACKNOWLEDGE_TOPIC), since(0)),
     ],
 };
 
@@ -2230,11 +1466,7 @@ static ADD_RAFT_VOTER_REQUEST: Shape = Shape {
         field("AddRaftVoter.TimeoutMs", INT32, since(0)),
         field("AddRaftVoter.VoterId", INT32, since(0)),
         field("AddRaftVoter.VoterDirectoryId", UUID, since(0)),
-        field(
-            "AddRaftVoter.Listeners",
-            Kind::StructArray(&ADD_RAFT_VOTER__LISTENER),
-            since(0),
-        ),
+        field("AddRaftVoter.Listeners", Kind::StructArray(&ADD_RAFT_VOTER__LISTENER), since(0)),
         field("AddRaftVoter.AckWhenCommitted", BOOL, since(1)),
     ],
 };
@@ -2251,32 +1483,16 @@ static REMOVE_RAFT_VOTER_REQUEST: Shape = Shape {
 static INITIALIZE_SHARE_GROUP_STATE__PARTITION_DATA: Shape = Shape {
     tags: "InitializeShareGroupState.PartitionData.(tagged fields)",
     fields: &[
-        field(
-            "InitializeShareGroupState.PartitionData.Partition",
-            INT32,
-            since(0),
-        ),
-        field(
-            "InitializeShareGroupState.PartitionData.StateEpoch",
-            INT32,
-            since(0),
-        ),
-        field(
-            "InitializeShareGroupState.PartitionData.StartOffset",
-            INT64,
-            since(0),
-        ),
+        field("InitializeShareGroupState.PartitionData.Partition", INT32, since(0)),
+        field("InitializeShareGroupState.PartitionData.StateEpoch", INT32, since(0)),
+        field("InitializeShareGroupState.PartitionData.StartOffset", INT64, since(0)),
     ],
 };
 
 static INITIALIZE_SHARE_GROUP_STATE__INITIALIZE_STATE_DATA: Shape = Shape {
     tags: "InitializeShareGroupState.InitializeStateData.(tagged fields)",
     fields: &[
-        field(
-            "InitializeShareGroupState.InitializeStateData.TopicId",
-            UUID,
-            since(0),
-        ),
+        field("InitializeShareGroupState.InitializeStateData.TopicId", UUID, since(0)),
         field(
             "InitializeShareGroupState.InitializeStateData.Partitions",
             Kind::StructArray(&INITIALIZE_SHARE_GROUP_STATE__PARTITION_DATA),
@@ -2300,16 +1516,8 @@ static INITIALIZE_SHARE_GROUP_STATE_REQUEST: Shape = Shape {
 static READ_SHARE_GROUP_STATE__PARTITION_DATA: Shape = Shape {
     tags: "ReadShareGroupState.PartitionData.(tagged fields)",
     fields: &[
-        field(
-            "ReadShareGroupState.PartitionData.Partition",
-            INT32,
-            since(0),
-        ),
-        field(
-            "ReadShareGroupState.PartitionData.LeaderEpoch",
-            INT32,
-            since(0),
-        ),
+        field("ReadShareGroupState.PartitionData.Partition", INT32, since(0)),
+        field("ReadShareGroupState.PartitionData.LeaderEpoch", INT32, since(0)),
     ],
 };
 
@@ -2329,68 +1537,28 @@ static READ_SHARE_GROUP_STATE_REQUEST: Shape = Shape {
     tags: "ReadShareGroupState.(tagged fields)",
     fields: &[
         field("ReadShareGroupState.GroupId", STRING, since(0)),
-        field(
-            "ReadShareGroupState.Topics",
-            Kind::StructArray(&READ_SHARE_GROUP_STATE__READ_STATE_DATA),
-            since(0),
-        ),
+        field("ReadShareGroupState.Topics", Kind::StructArray(&READ_SHARE_GROUP_STATE__READ_STATE_DATA), since(0)),
     ],
 };
 
 static WRITE_SHARE_GROUP_STATE__STATE_BATCH: Shape = Shape {
     tags: "WriteShareGroupState.StateBatch.(tagged fields)",
     fields: &[
-        field(
-            "WriteShareGroupState.StateBatch.FirstOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.StateBatch.LastOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.StateBatch.DeliveryState",
-            INT8,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.StateBatch.DeliveryCount",
-            INT16,
-            since(0),
-        ),
+        field("WriteShareGroupState.StateBatch.FirstOffset", INT64, since(0)),
+        field("WriteShareGroupState.StateBatch.LastOffset", INT64, since(0)),
+        field("WriteShareGroupState.StateBatch.DeliveryState", INT8, since(0)),
+        field("WriteShareGroupState.StateBatch.DeliveryCount", INT16, since(0)),
     ],
 };
 
 static WRITE_SHARE_GROUP_STATE__PARTITION_DATA: Shape = Shape {
     tags: "WriteShareGroupState.PartitionData.(tagged fields)",
     fields: &[
-        field(
-            "WriteShareGroupState.PartitionData.Partition",
-            INT32,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.PartitionData.StateEpoch",
-            INT32,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.PartitionData.LeaderEpoch",
-            INT32,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.PartitionData.StartOffset",
-            INT64,
-            since(0),
-        ),
-        field(
-            "WriteShareGroupState.PartitionData.DeliveryCompleteCount",
-            INT32,
-            since(1),
-        ),
+        field("WriteShareGroupState.PartitionData.Partition", INT32, since(0)),
+        field("WriteShareGroupState.PartitionData.StateEpoch", INT32, since(0)),
+        field("WriteShareGroupState.PartitionData.LeaderEpoch", INT32, since(0)),
+        field("WriteShareGroupState.PartitionData.StartOffset", INT64, since(0)),
+        field("WriteShareGroupState.PartitionData.DeliveryCompleteCount", INT32, since(1)),
         field(
             "WriteShareGroupState.PartitionData.StateBatches",
             Kind::StructArray(&WRITE_SHARE_GROUP_STATE__STATE_BATCH),
@@ -2402,11 +1570,7 @@ static WRITE_SHARE_GROUP_STATE__PARTITION_DATA: Shape = Shape {
 static WRITE_SHARE_GROUP_STATE__WRITE_STATE_DATA: Shape = Shape {
     tags: "WriteShareGroupState.WriteStateData.(tagged fields)",
     fields: &[
-        field(
-            "WriteShareGroupState.WriteStateData.TopicId",
-            UUID,
-            since(0),
-        ),
+        field("WriteShareGroupState.WriteStateData.TopicId", UUID, since(0)),
         field(
             "WriteShareGroupState.WriteStateData.Partitions",
             Kind::StructArray(&WRITE_SHARE_GROUP_STATE__PARTITION_DATA),
@@ -2419,31 +1583,19 @@ static WRITE_SHARE_GROUP_STATE_REQUEST: Shape = Shape {
     tags: "WriteShareGroupState.(tagged fields)",
     fields: &[
         field("WriteShareGroupState.GroupId", STRING, since(0)),
-        field(
-            "WriteShareGroupState.Topics",
-            Kind::StructArray(&WRITE_SHARE_GROUP_STATE__WRITE_STATE_DATA),
-            since(0),
-        ),
+        field("WriteShareGroupState.Topics", Kind::StructArray(&WRITE_SHARE_GROUP_STATE__WRITE_STATE_DATA), since(0)),
     ],
 };
 
 static DELETE_SHARE_GROUP_STATE__PARTITION_DATA: Shape = Shape {
     tags: "DeleteShareGroupState.PartitionData.(tagged fields)",
-    fields: &[field(
-        "DeleteShareGroupState.PartitionData.Partition",
-        INT32,
-        since(0),
-    )],
+    fields: &[field("DeleteShareGroupState.PartitionData.Partition", INT32, since(0))],
 };
 
 static DELETE_SHARE_GROUP_STATE__DELETE_STATE_DATA: Shape = Shape {
     tags: "DeleteShareGroupState.DeleteStateData.(tagged fields)",
     fields: &[
-        field(
-            "DeleteShareGroupState.DeleteStateData.TopicId",
-            UUID,
-            since(0),
-        ),
+        field("DeleteShareGroupState.DeleteStateData.TopicId", UUID, since(0)),
         field(
             "DeleteShareGroupState.DeleteStateData.Partitions",
             Kind::StructArray(&DELETE_SHARE_GROUP_STATE__PARTITION_DATA),
@@ -2467,27 +1619,15 @@ static DELETE_SHARE_GROUP_STATE_REQUEST: Shape = Shape {
 static READ_SHARE_GROUP_STATE_SUMMARY__PARTITION_DATA: Shape = Shape {
     tags: "ReadShareGroupStateSummary.PartitionData.(tagged fields)",
     fields: &[
-        field(
-            "ReadShareGroupStateSummary.PartitionData.Partition",
-            INT32,
-            since(0),
-        ),
-        field(
-            "ReadShareGroupStateSummary.PartitionData.LeaderEpoch",
-            INT32,
-            since(0),
-        ),
+        field("ReadShareGroupStateSummary.PartitionData.Partition", INT32, since(0)),
+        field("ReadShareGroupStateSummary.PartitionData.LeaderEpoch", INT32, since(0)),
     ],
 };
 
 static READ_SHARE_GROUP_STATE_SUMMARY__READ_STATE_SUMMARY_DATA: Shape = Shape {
     tags: "ReadShareGroupStateSummary.ReadStateSummaryData.(tagged fields)",
     fields: &[
-        field(
-            "ReadShareGroupStateSummary.ReadStateSummaryData.TopicId",
-            UUID,
-            since(0),
-        ),
+        field("ReadShareGroupStateSummary.ReadStateSummaryData.TopicId", UUID, since(0)),
         field(
             "ReadShareGroupStateSummary.ReadStateSummaryData.Partitions",
             Kind::StructArray(&READ_SHARE_GROUP_STATE_SUMMARY__PARTITION_DATA),
@@ -2520,16 +1660,8 @@ static STREAMS_GROUP_HEARTBEAT__TOPIC_INFO: Shape = Shape {
     tags: "StreamsGroupHeartbeat.TopicInfo.(tagged fields)",
     fields: &[
         field("StreamsGroupHeartbeat.TopicInfo.Name", STRING, since(0)),
-        field(
-            "StreamsGroupHeartbeat.TopicInfo.Partitions",
-            INT32,
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.TopicInfo.ReplicationFactor",
-            INT16,
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.TopicInfo.Partitions", INT32, since(0)),
+        field("StreamsGroupHeartbeat.TopicInfo.ReplicationFactor", INT16, since(0)),
         field(
             "StreamsGroupHeartbeat.TopicInfo.TopicConfigs",
             Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__KEY_VALUE),
@@ -2541,52 +1673,24 @@ static STREAMS_GROUP_HEARTBEAT__TOPIC_INFO: Shape = Shape {
 static STREAMS_GROUP_HEARTBEAT__COPARTITION_GROUP: Shape = Shape {
     tags: "StreamsGroupHeartbeat.CopartitionGroup.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupHeartbeat.CopartitionGroup.SourceTopics",
-            Kind::FixedArray(2),
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.CopartitionGroup.SourceTopicRegex",
-            Kind::FixedArray(2),
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.CopartitionGroup.RepartitionSourceTopics",
-            Kind::FixedArray(2),
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.CopartitionGroup.SourceTopics", Kind::FixedArray(2), since(0)),
+        field("StreamsGroupHeartbeat.CopartitionGroup.SourceTopicRegex", Kind::FixedArray(2), since(0)),
+        field("StreamsGroupHeartbeat.CopartitionGroup.RepartitionSourceTopics", Kind::FixedArray(2), since(0)),
     ],
 };
 
 static STREAMS_GROUP_HEARTBEAT__SUBTOPOLOGY: Shape = Shape {
     tags: "StreamsGroupHeartbeat.Subtopology.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupHeartbeat.Subtopology.SubtopologyId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.Subtopology.SourceTopics",
-            Kind::StringArray,
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.Subtopology.SourceTopicRegex",
-            Kind::StringArray,
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.Subtopology.SubtopologyId", STRING, since(0)),
+        field("StreamsGroupHeartbeat.Subtopology.SourceTopics", Kind::StringArray, since(0)),
+        field("StreamsGroupHeartbeat.Subtopology.SourceTopicRegex", Kind::StringArray, since(0)),
         field(
             "StreamsGroupHeartbeat.Subtopology.StateChangelogTopics",
             Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TOPIC_INFO),
             since(0),
         ),
-        field(
-            "StreamsGroupHeartbeat.Subtopology.RepartitionSinkTopics",
-            Kind::StringArray,
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.Subtopology.RepartitionSinkTopics", Kind::StringArray, since(0)),
         field(
             "StreamsGroupHeartbeat.Subtopology.RepartitionSourceTopics",
             Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TOPIC_INFO),
@@ -2615,16 +1719,8 @@ static STREAMS_GROUP_HEARTBEAT__TOPOLOGY: Shape = Shape {
 static STREAMS_GROUP_HEARTBEAT__TASK_IDS: Shape = Shape {
     tags: "StreamsGroupHeartbeat.TaskIds.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupHeartbeat.TaskIds.SubtopologyId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.TaskIds.Partitions",
-            Kind::FixedArray(4),
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.TaskIds.SubtopologyId", STRING, since(0)),
+        field("StreamsGroupHeartbeat.TaskIds.Partitions", Kind::FixedArray(4), since(0)),
     ],
 };
 
@@ -2639,16 +1735,8 @@ static STREAMS_GROUP_HEARTBEAT__ENDPOINT: Shape = Shape {
 static STREAMS_GROUP_HEARTBEAT__TASK_OFFSET: Shape = Shape {
     tags: "StreamsGroupHeartbeat.TaskOffset.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupHeartbeat.TaskOffset.SubtopologyId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.TaskOffset.Partition",
-            INT32,
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.TaskOffset.SubtopologyId", STRING, since(0)),
+        field("StreamsGroupHeartbeat.TaskOffset.Partition", INT32, since(0)),
         field("StreamsGroupHeartbeat.TaskOffset.Offset", INT64, since(0)),
     ],
 };
@@ -2659,11 +1747,7 @@ static STREAMS_GROUP_HEARTBEAT_REQUEST: Shape = Shape {
         field("StreamsGroupHeartbeat.GroupId", STRING, since(0)),
         field("StreamsGroupHeartbeat.MemberId", STRING, since(0)),
         field("StreamsGroupHeartbeat.MemberEpoch", INT32, since(0)),
-        field(
-            "StreamsGroupHeartbeat.EndpointInformationEpoch",
-            INT32,
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.EndpointInformationEpoch", INT32, since(0)),
         field("StreamsGroupHeartbeat.InstanceId", STRING, since(0)),
         field("StreamsGroupHeartbeat.RackId", STRING, since(0)),
         field("StreamsGroupHeartbeat.RebalanceTimeoutMs", INT32, since(0)),
@@ -2672,37 +1756,17 @@ static STREAMS_GROUP_HEARTBEAT_REQUEST: Shape = Shape {
             Kind::NullableStruct(&STREAMS_GROUP_HEARTBEAT__TOPOLOGY, since(0)),
             since(0),
         ),
-        field(
-            "StreamsGroupHeartbeat.ActiveTasks",
-            Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS),
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.StandbyTasks",
-            Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS),
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.WarmupTasks",
-            Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS),
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.ActiveTasks", Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS), since(0)),
+        field("StreamsGroupHeartbeat.StandbyTasks", Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS), since(0)),
+        field("StreamsGroupHeartbeat.WarmupTasks", Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_IDS), since(0)),
         field("StreamsGroupHeartbeat.ProcessId", STRING, since(0)),
         field(
             "StreamsGroupHeartbeat.UserEndpoint",
             Kind::NullableStruct(&STREAMS_GROUP_HEARTBEAT__ENDPOINT, since(0)),
             since(0),
         ),
-        field(
-            "StreamsGroupHeartbeat.ClientTags",
-            Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__KEY_VALUE),
-            since(0),
-        ),
-        field(
-            "StreamsGroupHeartbeat.TaskOffsets",
-            Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_OFFSET),
-            since(0),
-        ),
+        field("StreamsGroupHeartbeat.ClientTags", Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__KEY_VALUE), since(0)),
+        field("StreamsGroupHeartbeat.TaskOffsets", Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_OFFSET), since(0)),
         field(
             "StreamsGroupHeartbeat.TaskEndOffsets",
             Kind::StructArray(&STREAMS_GROUP_HEARTBEAT__TASK_OFFSET),
@@ -2716,27 +1780,15 @@ static STREAMS_GROUP_DESCRIBE_REQUEST: Shape = Shape {
     tags: "StreamsGroupDescribe.(tagged fields)",
     fields: &[
         field("StreamsGroupDescribe.GroupIds", Kind::StringArray, since(0)),
-        field(
-            "StreamsGroupDescribe.IncludeAuthorizedOperations",
-            BOOL,
-            since(0),
-        ),
-        field(
-            "StreamsGroupDescribe.IncludeTopologyDescription",
-            BOOL,
-            since(1),
-        ),
+        field("StreamsGroupDescribe.IncludeAuthorizedOperations", BOOL, since(0)),
+        field("StreamsGroupDescribe.IncludeTopologyDescription", BOOL, since(1)),
     ],
 };
 
 static DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC: Shape = Shape {
     tags: "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestTopic.TopicName",
-            STRING,
-            since(0),
-        ),
+        field("DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestTopic.TopicName", STRING, since(0)),
         field(
             "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestTopic.Partitions",
             Kind::FixedArray(4),
@@ -2748,16 +1800,10 @@ static DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC:
 static DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_GROUP: Shape = Shape {
     tags: "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestGroup.(tagged fields)",
     fields: &[
-        field(
-            "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestGroup.GroupId",
-            STRING,
-            since(0),
-        ),
+        field("DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestGroup.GroupId", STRING, since(0)),
         field(
             "DescribeShareGroupOffsets.DescribeShareGroupOffsetsRequestGroup.Topics",
-            Kind::StructArray(
-                &DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC,
-            ),
+            Kind::StructArray(&DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC),
             since(0),
         ),
     ],
@@ -2767,9 +1813,7 @@ static DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
     tags: "DescribeShareGroupOffsets.(tagged fields)",
     fields: &[field(
         "DescribeShareGroupOffsets.Groups",
-        Kind::StructArray(
-            &DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_GROUP,
-        ),
+        Kind::StructArray(&DESCRIBE_SHARE_GROUP_OFFSETS__DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST_GROUP),
         since(0),
     )],
 };
@@ -2777,32 +1821,18 @@ static DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
 static ALTER_SHARE_GROUP_OFFSETS__ALTER_SHARE_GROUP_OFFSETS_REQUEST_PARTITION: Shape = Shape {
     tags: "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestPartition.(tagged fields)",
     fields: &[
-        field(
-            "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestPartition.PartitionIndex",
-            INT32,
-            since(0),
-        ),
-        field(
-            "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestPartition.StartOffset",
-            INT64,
-            since(0),
-        ),
+        field("AlterShareGroupOffsets.AlterShareGroupOffsetsRequestPartition.PartitionIndex", INT32, since(0)),
+        field("AlterShareGroupOffsets.AlterShareGroupOffsetsRequestPartition.StartOffset", INT64, since(0)),
     ],
 };
 
 static ALTER_SHARE_GROUP_OFFSETS__ALTER_SHARE_GROUP_OFFSETS_REQUEST_TOPIC: Shape = Shape {
     tags: "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestTopic.(tagged fields)",
     fields: &[
-        field(
-            "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestTopic.TopicName",
-            STRING,
-            since(0),
-        ),
+        field("AlterShareGroupOffsets.AlterShareGroupOffsetsRequestTopic.TopicName", STRING, since(0)),
         field(
             "AlterShareGroupOffsets.AlterShareGroupOffsetsRequestTopic.Partitions",
-            Kind::StructArray(
-                &ALTER_SHARE_GROUP_OFFSETS__ALTER_SHARE_GROUP_OFFSETS_REQUEST_PARTITION,
-            ),
+            Kind::StructArray(&ALTER_SHARE_GROUP_OFFSETS__ALTER_SHARE_GROUP_OFFSETS_REQUEST_PARTITION),
             since(0),
         ),
     ],
@@ -2822,11 +1852,7 @@ static ALTER_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
 
 static DELETE_SHARE_GROUP_OFFSETS__DELETE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC: Shape = Shape {
     tags: "DeleteShareGroupOffsets.DeleteShareGroupOffsetsRequestTopic.(tagged fields)",
-    fields: &[field(
-        "DeleteShareGroupOffsets.DeleteShareGroupOffsetsRequestTopic.TopicName",
-        STRING,
-        since(0),
-    )],
+    fields: &[field("DeleteShareGroupOffsets.DeleteShareGroupOffsetsRequestTopic.TopicName", STRING, since(0))],
 };
 
 static DELETE_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
@@ -2835,9 +1861,7 @@ static DELETE_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
         field("DeleteShareGroupOffsets.GroupId", STRING, since(0)),
         field(
             "DeleteShareGroupOffsets.Topics",
-            Kind::StructArray(
-                &DELETE_SHARE_GROUP_OFFSETS__DELETE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC,
-            ),
+            Kind::StructArray(&DELETE_SHARE_GROUP_OFFSETS__DELETE_SHARE_GROUP_OFFSETS_REQUEST_TOPIC),
             since(0),
         ),
     ],
@@ -2846,89 +1870,58 @@ static DELETE_SHARE_GROUP_OFFSETS_REQUEST: Shape = Shape {
 static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE: Shape = Shape {
     tags: "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Name",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.NodeType",
-            INT8,
-            since(0),
-        ),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Name", STRING, since(0)),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.NodeType", INT8, since(0)),
         field(
             "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.SourceTopics",
             Kind::StringArray,
             since(0),
         ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.SinkTopic",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Stores",
-            Kind::StringArray,
-            since(0),
-        ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Successors",
-            Kind::StringArray,
-            since(0),
-        ),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.SinkTopic", STRING, since(0)),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Stores", Kind::StringArray, since(0)),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionNode.Successors", Kind::StringArray, since(0)),
     ],
 };
 
 static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_SUBTOPOLOGY: Shape = Shape {
     tags: "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionSubtopology.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionSubtopology.SubtopologyId",
-            STRING,
-            since(0),
-        ),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionSubtopology.SubtopologyId", STRING, since(0)),
         field(
             "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionSubtopology.Nodes",
-            Kind::StructArray(
-                &STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE,
-            ),
+            Kind::StructArray(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE),
             since(0),
         ),
     ],
 };
 
-static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_GLOBAL_STORE: Shape =
-    Shape {
-        tags: "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.(tagged fields)",
-        fields: &[
-            field(
-                "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.Source",
-                Kind::Struct(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE),
-                since(0),
-            ),
-            field(
-                "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.Processor",
-                Kind::Struct(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE),
-                since(0),
-            ),
-        ],
-    };
+static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_GLOBAL_STORE: Shape = Shape {
+    tags: "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.(tagged fields)",
+    fields: &[
+        field(
+            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.Source",
+            Kind::Struct(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE),
+            since(0),
+        ),
+        field(
+            "StreamsGroupTopologyDescriptionUpdate.TopologyDescriptionGlobalStore.Processor",
+            Kind::Struct(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_NODE),
+            since(0),
+        ),
+    ],
+};
 
 static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION: Shape = Shape {
     tags: "StreamsGroupTopologyDescriptionUpdate.TopologyDescription.(tagged fields)",
     fields: &[
         field(
             "StreamsGroupTopologyDescriptionUpdate.TopologyDescription.Subtopologies",
-            Kind::StructArray(
-                &STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_SUBTOPOLOGY,
-            ),
+            Kind::StructArray(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_SUBTOPOLOGY),
             since(0),
         ),
         field(
             "StreamsGroupTopologyDescriptionUpdate.TopologyDescription.GlobalStores",
-            Kind::StructArray(
-                &STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_GLOBAL_STORE,
-            ),
+            Kind::StructArray(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION_GLOBAL_STORE),
             since(0),
         ),
     ],
@@ -2937,21 +1930,9 @@ static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION: Shape = 
 static STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE_REQUEST: Shape = Shape {
     tags: "StreamsGroupTopologyDescriptionUpdate.(tagged fields)",
     fields: &[
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.GroupId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.MemberId",
-            STRING,
-            since(0),
-        ),
-        field(
-            "StreamsGroupTopologyDescriptionUpdate.TopologyEpoch",
-            INT32,
-            since(0),
-        ),
+        field("StreamsGroupTopologyDescriptionUpdate.GroupId", STRING, since(0)),
+        field("StreamsGroupTopologyDescriptionUpdate.MemberId", STRING, since(0)),
+        field("StreamsGroupTopologyDescriptionUpdate.TopologyEpoch", INT32, since(0)),
         field(
             "StreamsGroupTopologyDescriptionUpdate.TopologyDescription",
             Kind::Struct(&STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE__TOPOLOGY_DESCRIPTION),

@@ -103,7 +103,7 @@ tools_part() {
   echo '{"partitions":[{"topic":"'"$T"'","partition":0,"offset":-1}],"version":1}' > "$tmp/delete.json"
   tool delete-records $tools.DeleteRecordsCommand --offset-json-file "$tmp/delete.json"; expect delete-records "partition: $T-0[[:space:]]+low_watermark: $end0\$"
   tool deleted-records $tools.GetOffsetShell --topic "$T" --time -2; expect deleted-records "^$T:0:$end0\$"
-  timeout -k 5 30 java "${java_opts[@]}" -cp "$LAB/java/kafka/*" $tools.ClusterTool cluster-id --bootstrap-server "$bs" > "$tmp/cluster-id.out" 2> "$tmp/cluster-id.err"
+  timeout -k 5 "$(at_most 30)" java "${java_opts[@]}" -cp "$LAB/java/kafka/*" $tools.ClusterTool cluster-id --bootstrap-server "$bs" > "$tmp/cluster-id.out" 2> "$tmp/cluster-id.err"
   expect cluster-id '^Cluster ID: .{8,}'
   tool topic-delete $tools.TopicCommand --delete --topic "$T"
   equals topic-delete "$?:$(cat "$tmp/topic-delete.err")" "0:"

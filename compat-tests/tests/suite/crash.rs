@@ -57,7 +57,9 @@ fn load(bootstrap: &str, name: &str, stop: &AtomicBool, acknowledged: &Acknowled
             let record = BaseRecord::<(), str>::to(TOPIC).partition(partition as i32).payload(&value);
             match producer.send(record) {
                 Ok(()) => *counter += 1,
-                Err(_) => drop(producer.poll(Duration::from_millis(2))),
+                Err(_) => {
+                    producer.poll(Duration::from_millis(2));
+                }
             }
         }
         producer.poll(Duration::from_millis(1));

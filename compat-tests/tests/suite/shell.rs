@@ -73,11 +73,15 @@ fn a_newer_format_is_refused_by_name() -> Outcome<()> {
 fn topics_from_the_command_line() -> Outcome<()> {
     let server = Server::start(&[])?;
     let topic = |arguments: &[&str]| -> Outcome<(bool, String)> {
-        let output = Command::new(binary()?).args(["topic", "--server", server.bootstrap()]).args(arguments).output()?;
+        let output =
+            Command::new(binary()?).args(["topic", "--server", server.bootstrap()]).args(arguments).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.success(), text))
     };
-    assert_eq!(topic(&["create", "orders", "--partitions", "3", "--option", "retention.ms=60000"])?.1, "created topic 'orders' with 3 topic partition(s)\n");
+    assert_eq!(
+        topic(&["create", "orders", "--partitions", "3", "--option", "retention.ms=60000"])?.1,
+        "created topic 'orders' with 3 topic partition(s)\n"
+    );
     assert_eq!(topic(&["list"])?, (true, "orders\t3\n".to_owned()));
     let (_, text) = topic(&["describe", "orders"])?;
     assert!(text.contains("topic partition 2: offsets 0..0, leader epoch 0"), "{text}");

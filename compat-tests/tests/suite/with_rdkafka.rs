@@ -31,7 +31,12 @@ fn create(server: &Server, topic: &str, partitions: i32) -> Outcome<()> {
     Ok(())
 }
 
-fn produce(server: &Server, topic: &str, settings: &[(&str, &str)], values: impl Iterator<Item = String>) -> Outcome<()> {
+fn produce(
+    server: &Server,
+    topic: &str,
+    settings: &[(&str, &str)],
+    values: impl Iterator<Item = String>,
+) -> Outcome<()> {
     let mut config = config(server);
     for (key, value) in settings {
         config.set(*key, *value);

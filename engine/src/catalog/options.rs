@@ -52,7 +52,12 @@ pub const RAW_OPTIONS: &[KnownOption] = &[
     known("cleanup.policy", List(&["compact", "delete"]), "delete", "log.cleanup.policy"),
     known("compression.gzip.level", Int(-1, 9), "-1", "compression.gzip.level"),
     known("compression.lz4.level", Int(1, 17), "9", "compression.lz4.level"),
-    known("compression.type", Word(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), "producer", "compression.type"),
+    known(
+        "compression.type",
+        Word(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]),
+        "producer",
+        "compression.type",
+    ),
     known("compression.zstd.level", Int(-131_072, 22), "3", "compression.zstd.level"),
     known("delete.retention.ms", Long(0), "86400000", "log.cleaner.delete.retention.ms"),
     known("durability.acks-all", Word(&["fsync", "page-cache"]), "fsync", "durability.acks-all"),
@@ -102,7 +107,8 @@ fn invalid(option: &KnownOption, value: &str, why: impl std::fmt::Display) -> Er
 }
 
 fn number(option: &KnownOption, value: &str, kind: &str, min: i64, max: i64) -> Result<()> {
-    let parsed: i64 = value.trim().parse().map_err(|_| invalid(option, value, format!("Not a number of type {kind}")))?;
+    let parsed: i64 =
+        value.trim().parse().map_err(|_| invalid(option, value, format!("Not a number of type {kind}")))?;
     if parsed < min {
         return Err(invalid(option, value, format!("Value must be at least {min}")));
     }
@@ -153,7 +159,8 @@ pub fn check_all(options: &BTreeMap<String, String>) -> Result<()> {
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     if options.get("remote.storage.enable").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        let message = "Tiered Storage functionality is disabled in the server, topic cannot be configured with remote storage";
+        let message =
+            "Tiered Storage functionality is disabled in the server, topic cannot be configured with remote storage";
         return Err(Error::new(ErrorKind::InvalidArgument, message));
     }
     Ok(())
@@ -179,7 +186,9 @@ pub fn log_options(options: &BTreeMap<String, String>, server: &LogOptions) -> L
         timestamp_after_max_ms: long("message.timestamp.after.max.ms", server.timestamp_after_max_ms),
         codec: match text("compression.type") {
             None | Some("producer") => server.codec,
-            Some(name) => sluice_protocol::records::CODEC_NAMES.iter().position(|known| *known == name).map(|n| n as i16),
+            Some(name) => {
+                sluice_protocol::records::CODEC_NAMES.iter().position(|known| *known == name).map(|n| n as i16)
+            }
         },
         visibility: match text("visibility") {
             Some("durable") => Visibility::Durable,

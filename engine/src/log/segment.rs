@@ -64,8 +64,11 @@ impl Tail {
     pub fn note(&mut self, header: &[u8], base_offset: i64, last_offset: i64, len: u64, max_timestamp: i64) {
         let due = self.index.last().is_none_or(|entry| self.end_position - entry.position >= INDEX_INTERVAL_BYTES);
         if due {
-            let entry =
-                IndexEntry { offset: base_offset, position: self.end_position, max_timestamp_before: self.max_timestamp };
+            let entry = IndexEntry {
+                offset: base_offset,
+                position: self.end_position,
+                max_timestamp_before: self.max_timestamp,
+            };
             self.index.push(entry);
         }
         if self.end_position == 0 {

@@ -81,7 +81,8 @@ pub fn prepare(bytes: &Bytes, options: &LogOptions, now_ms: i64) -> std::result:
         return Err(DecodeError::UnknownCodec { codec: header.codec() }.into());
     }
     let too_large = |len: usize| {
-        let message = format!("a batch of {len} bytes is larger than max.message.bytes ({})", options.max_message_bytes);
+        let message =
+            format!("a batch of {len} bytes is larger than max.message.bytes ({})", options.max_message_bytes);
         Refusal { error: Error::new(ErrorKind::TooLarge, message), records: Vec::new(), cause: None, timestamp: false }
     };
     if len > options.max_message_bytes {
@@ -121,7 +122,8 @@ fn timestamp_refusal(found: &[(usize, i64)], bounds: (i64, i64)) -> Refusal {
         let range = format!("The timestamp should be within [{}, {}]", bounds.0, bounds.1);
         (*index, format!("Timestamp {timestamp} of message with offset {index} is out of range. {range}"))
     };
-    let error = Error::new(ErrorKind::InvalidArgument, "One or more records have been rejected due to invalid timestamp");
+    let error =
+        Error::new(ErrorKind::InvalidArgument, "One or more records have been rejected due to invalid timestamp");
     Refusal { error, records: found.iter().map(message).collect(), cause: None, timestamp: true }
 }
 
@@ -136,6 +138,8 @@ impl Tablet {
         let now_ms = self.around.clock.now_ms();
         let options = self.options();
         let mut writer = self.writer.lock();
+        // Again under the lock: a bucket that was closed or repaired meanwhile has another end.
+        self.check_online()?;
         let stamped = options.timestamp_type == TimestampType::LogAppendTime;
         if raw.header.producer_id >= 0
             && let Verdict::Duplicate(seen) = writer.producers.judge(&raw.header)?
@@ -169,13 +173,20 @@ impl Tablet {
 
     /// The segment that takes the next `len` bytes, a new one where the rules of rolling ask for it.
     /// Age is counted between record timestamps, as in Kafka: old records do not make a segment each.
-    fn active_segment(&self, writer: &mut Writer, options: &LogOptions, len: u64, timestamp: i64) -> Result<Arc<Segment>> {
+    fn active_segment(
+        &self,
+        writer: &mut Writer,
+        options: &LogOptions,
+        len: u64,
+        timestamp: i64,
+    ) -> Result<Arc<Segment>> {
         let active = self.segments.read().last().cloned();
         if let Some(active) = active {
             let tail = active.tail.read();
             let full = tail.end_position > 0 && tail.end_position + len > options.segment_bytes;
             let age = if tail.first_timestamp >= 0 { timestamp.saturating_sub(tail.first_timestamp) } else { 0 };
-            if !full && !(tail.end_position > 0 && age > options.segment_ms) {
+            let old = tail.end_position > 0 && age > options.segment_ms;
+            if !full && !old {
                 drop(tail);
                 return Ok(active);
             }

@@ -87,6 +87,8 @@ pub struct Tablet {
     log_start: AtomicI64,
     writer: Mutex<Writer>,
     progress: Mutex<Progress>,
+    /// Held over a sync: one at a time.
+    syncing: Mutex<()>,
     /// Held while `bucket.state` is written: its one writer at a time.
     state: Mutex<BucketState>,
     durable_waiters: Mutex<Vec<DurableWaiter>>,
@@ -141,7 +143,13 @@ impl Tablet {
 
     /// A bucket whose files cannot be used: it answers every request with `error`.
     #[must_use]
-    pub fn offline(around: Surroundings, id: BucketId, options: Arc<LogOptions>, leader_epoch: i32, error: Error) -> Self {
+    pub fn offline(
+        around: Surroundings,
+        id: BucketId,
+        options: Arc<LogOptions>,
+        leader_epoch: i32,
+        error: Error,
+    ) -> Self {
         let tablet = Self::empty(around, id, options, (leader_epoch, 0));
         *tablet.offline.write() = Some(error);
         tablet
@@ -166,6 +174,7 @@ impl Tablet {
                 states: Vec::new(),
                 point: None,
             }),
+            syncing: Mutex::new(()),
             state: Mutex::default(),
             durable_waiters: Mutex::default(),
             watchers: Mutex::default(),

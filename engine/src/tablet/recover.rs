@@ -229,7 +229,10 @@ fn scan(
         }
         let Some(header) = BatchHeader::read(rest) else { return Ok(()) };
         let bytes = rest.get(..need).unwrap_or_default();
-        if header.base_offset != tail.end_offset || header.last_offset_delta < 0 || batch::compute_crc(bytes) != header.crc {
+        if header.base_offset != tail.end_offset
+            || header.last_offset_delta < 0
+            || batch::compute_crc(bytes) != header.crc
+        {
             return Ok(());
         }
         each(&header, header.base_offset, tail);

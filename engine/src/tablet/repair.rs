@@ -29,6 +29,7 @@ impl Tablet {
     /// The disk's; the bucket stays offline.
     pub fn repair(&self) -> Result<()> {
         let mut writer = self.writer.lock();
+        let _one = self.syncing.lock();
         let io = |error: std::io::Error| Error::io(format!("repairing bucket {}", self.id), &error);
         let (from, point) = {
             let progress = self.progress.lock();
@@ -39,7 +40,7 @@ impl Tablet {
             let len = segment.tail.read().end_position;
             rewrite(&*self.around.disk, &log_path(&self.directory, segment.base_offset), len).map_err(io)?;
         }
-        self.around.disk.sync_dir(&self.directory).map_err(io)?;
+        self.sync_names().map_err(io)?;
         let loaded = recover::load(&Source {
             disk: &*self.around.disk,
             id: self.id,

@@ -33,8 +33,12 @@ impl BucketState {
             Err(error) => return Err(Error::io("reading bucket.state", &error)),
         };
         let mut input = Reader(checked::open(Kind::Bucket, &bytes)?);
-        let mut state =
-            Self { log_start: input.i64()?, changelog_start: input.i64()?, slot_base: input.i64()?, epochs: Vec::new() };
+        let mut state = Self {
+            log_start: input.i64()?,
+            changelog_start: input.i64()?,
+            slot_base: input.i64()?,
+            epochs: Vec::new(),
+        };
         for _ in 0..input.count(12)? {
             state.epochs.push((input.i32()?, input.i64()?));
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Tablet, append};
 use crate::config::Visibility;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::replace_file;
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState};
@@ -18,13 +18,14 @@ impl Tablet {
         self.synced.load(Ordering::Acquire) < self.end.load(Ordering::Acquire)
     }
 
-    /// Makes everything appended so far durable and publishes it. One sync runs at a time per
-    /// tablet: the caller sees to that.
+    /// Makes everything appended so far durable and publishes it. One sync of a tablet runs at a time.
     ///
     /// # Errors
     /// The disk's. The bucket is offline then: after a failed sync the page cache proves nothing,
     /// so nothing is tried again on it (see `repair`).
     pub fn sync(&self) -> Result<()> {
+        // Two at once could publish in the wrong order, or one publish what the other has yet to name.
+        let _one = self.syncing.lock();
         if self.offline_reason().is_some() || !self.is_dirty() {
             return Ok(());
         }
@@ -39,16 +40,17 @@ impl Tablet {
 
     fn sync_files(&self) -> Result<()> {
         let io = |error: std::io::Error| Error::io(format!("syncing bucket {}", self.id), &error);
-        let (from, names_dirty, states) = {
-            let mut progress = self.progress.lock();
-            let names_dirty = std::mem::take(&mut progress.names_dirty);
-            (progress.segment, names_dirty, std::mem::take(&mut progress.states))
-        };
         let segments = Arc::clone(&self.segments.read());
         let Some(active) = segments.last() else { return Ok(()) };
         let (offset, position) = {
             let tail = active.tail.read();
             (tail.end_offset, tail.end_position)
+        };
+        // After the segments: a segment that is in the list has set its flag by now.
+        let (from, names_dirty, states) = {
+            let mut progress = self.progress.lock();
+            let names_dirty = std::mem::take(&mut progress.names_dirty);
+            (progress.segment, names_dirty, std::mem::take(&mut progress.states))
         };
         for segment in segments.iter().filter(|segment| segment.base_offset >= from) {
             segment.file.sync().map_err(io)?;
@@ -57,17 +59,25 @@ impl Tablet {
             self.sync_names().map_err(io)?;
         }
         self.publish(offset);
-        self.store_epochs()?;
-        self.store_states(states, &segments, active.base_offset, offset)?;
+        let mut point = Some(RecoveryPoint { offset, segment: active.base_offset, position });
+        if let Err(error) = self.store_epochs() {
+            // Recovery finds the epochs in the batches as long as no recovery point passes them.
+            tracing::warn!(bucket = %self.id, %error, "the epoch history waits for the next sync");
+            point = None;
+        }
+        if let Err(error) = self.store_states(states, &segments, active.base_offset, offset) {
+            // They only save a scan: a full disk must not take the bucket offline for them.
+            tracing::warn!(bucket = %self.id, %error, "segment states wait for the next sync");
+        }
         let mut progress = self.progress.lock();
         progress.segment = active.base_offset;
-        progress.point = Some(RecoveryPoint { offset, segment: active.base_offset, position });
+        progress.point = point.or(progress.point);
         Ok(())
     }
 
     /// Makes the names of segments durable, and those of the directories above them: a directory that
     /// was made just before a failure may be there without being durable.
-    fn sync_names(&self) -> std::io::Result<()> {
+    pub(super) fn sync_names(&self) -> std::io::Result<()> {
         let inside = |directory: &&Path| directory.starts_with(&self.around.root);
         self.directory.ancestors().take_while(inside).try_for_each(|directory| self.around.disk.sync_dir(directory))
     }
@@ -99,13 +109,16 @@ impl Tablet {
 
     fn store_epochs(&self) -> Result<()> {
         let state = self.state.lock();
-        if std::mem::take(&mut self.progress.lock().epochs_dirty) {
-            state.store(&*self.around.disk, &self.directory)?;
+        if !std::mem::take(&mut self.progress.lock().epochs_dirty) {
+            return Ok(());
         }
-        Ok(())
+        let stored = state.store(&*self.around.disk, &self.directory);
+        self.progress.lock().epochs_dirty = stored.is_err();
+        stored
     }
 
     /// Writes the state files whose bytes are now synced; of several for one segment only the last.
+    /// What cannot be written yet, or fails, is kept for the next sync.
     fn store_states(
         &self,
         states: Vec<SegmentState>,
@@ -114,6 +127,7 @@ impl Tablet {
         synced: i64,
     ) -> Result<()> {
         let mut later = Vec::new();
+        let mut outcome = Ok(());
         for (at, state) in states.iter().enumerate() {
             let newest = !states.iter().skip(at + 1).any(|other| other.base_offset == state.base_offset);
             let segment = segments.iter().find(|segment| segment.base_offset == state.base_offset);
@@ -123,16 +137,19 @@ impl Tablet {
                 later.push(state.clone());
                 continue;
             }
-            replace_file(&*self.around.disk, &segment.state_path(), &state.encode())
-                .map_err(|error| Error::io(format!("writing a segment state of bucket {}", self.id), &error))?;
+            if let Err(error) = replace_file(&*self.around.disk, &segment.state_path(), &state.encode()) {
+                outcome = Err(Error::io(format!("writing a segment state of bucket {}", self.id), &error));
+                later.push(state.clone());
+            }
         }
         let mut progress = self.progress.lock();
         later.append(&mut progress.states);
         progress.states = later;
-        Ok(())
+        outcome
     }
 
-    /// Syncs everything and writes the state of the active segment, for a clean stop.
+    /// Syncs everything, writes the state of the active segment and refuses all further appends, for a
+    /// clean stop.
     ///
     /// # Errors
     /// The disk's.
@@ -142,12 +159,17 @@ impl Tablet {
         }
         self.sync()?;
         let writer = self.writer.lock();
+        // What came in since: no append runs while the writer is held.
+        self.sync()?;
+        *self.offline.write() = Some(Error::new(ErrorKind::ShuttingDown, "the server is stopping"));
         let segments = Arc::clone(&self.segments.read());
-        let Some(active) = segments.last() else { return Ok(()) };
+        let Some(active) = segments.last() else { return self.store_epochs() };
         // The active segment may be new and empty: its name must be durable too.
-        active.file.sync().and_then(|()| self.around.disk.sync_dir(&self.directory)).map_err(|error| {
-            Error::io(format!("closing bucket {}", self.id), &error)
-        })?;
+        active
+            .file
+            .sync()
+            .and_then(|()| self.around.disk.sync_dir(&self.directory))
+            .map_err(|error| Error::io(format!("closing bucket {}", self.id), &error))?;
         let state = append::active_state(active, &active.tail.read(), &writer);
         replace_file(&*self.around.disk, &active.state_path(), &state.encode())
             .map_err(|error| Error::io(format!("writing a segment state of bucket {}", self.id), &error))?;

@@ -80,7 +80,8 @@ impl Client {
         self.stream.write_all(out).await.map_err(&fault)?;
         let mut prefix = [0; 4];
         self.stream.read_exact(&mut prefix).await.map_err(&fault)?;
-        let len = frame::frame_len(prefix, RESPONSE_BYTES_MAX).map_err(|error| ClientError::Protocol(error.to_string()))?;
+        let len =
+            frame::frame_len(prefix, RESPONSE_BYTES_MAX).map_err(|error| ClientError::Protocol(error.to_string()))?;
         let mut answer = vec![0; len];
         self.stream.read_exact(&mut answer).await.map_err(&fault)?;
         Ok(answer.into())

@@ -78,7 +78,12 @@ impl Topic {
     }
 }
 
-async fn create(client: &mut Client, name: String, partitions: i32, options: Vec<String>) -> Result<String, ClientError> {
+async fn create(
+    client: &mut Client,
+    name: String,
+    partitions: i32,
+    options: Vec<String>,
+) -> Result<String, ClientError> {
     let mut configs = Vec::new();
     for option in options {
         let Some((key, value)) = option.split_once('=') else {
@@ -119,7 +124,10 @@ async fn list(client: &mut Client) -> Result<String, ClientError> {
 
 async fn offsets(client: &mut Client, name: &str, partitions: &[i32], timestamp: i64) -> Result<Vec<i64>, ClientError> {
     let asked = partitions.iter().map(|index| {
-        ListOffsetsPartition::default().with_partition_index(*index).with_current_leader_epoch(-1).with_timestamp(timestamp)
+        ListOffsetsPartition::default()
+            .with_partition_index(*index)
+            .with_current_leader_epoch(-1)
+            .with_timestamp(timestamp)
     });
     let topic = ListOffsetsTopic::default().with_name(text(name).into()).with_partitions(asked.collect());
     let request = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
@@ -152,7 +160,8 @@ async fn describe(client: &mut Client, name: String) -> Result<String, ClientErr
     let resource = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(name));
     let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
     let response: DescribeConfigsResponse = client.call(ApiKey::DescribeConfigs, 4, &request).await?;
-    for config in response.results.iter().flat_map(|result| &result.configs).filter(|config| config.config_source != 5) {
+    for config in response.results.iter().flat_map(|result| &result.configs).filter(|config| config.config_source != 5)
+    {
         let value = config.value.as_ref().map(|value| value.to_string()).unwrap_or_default();
         let _ = writeln!(out, "option {}={value}", config.name.as_str());
     }

@@ -133,7 +133,13 @@ impl Coordinator {
     ) -> sluice_engine::Result<Arc<Self>> {
         let now = clock.now_ms();
         let mut groups: HashMap<String, Inner> = HashMap::new();
-        let fresh = |group: Group| Inner { group, offsets: BTreeMap::new(), parked: HashMap::new(), committed: false, gone: false };
+        let fresh = |group: Group| Inner {
+            group,
+            offsets: BTreeMap::new(),
+            parked: HashMap::new(),
+            committed: false,
+            gone: false,
+        };
         for (key, value) in backend.scan_state(store::GROUPS.to_vec()).await? {
             match store::read_group(&value) {
                 Ok(record) => {
@@ -278,8 +284,10 @@ impl Coordinator {
         generation: i32,
     ) -> Parked {
         let (member, instance) = (member.to_owned(), instance.map(str::to_owned));
-        self.operate(group, move |state, now, token| state.heartbeat(now, token, &member, instance.as_deref(), generation))
-            .await
+        self.operate(group, move |state, now, token| {
+            state.heartbeat(now, token, &member, instance.as_deref(), generation)
+        })
+        .await
     }
 
     /// LeaveGroup.
@@ -312,7 +320,9 @@ impl Coordinator {
     /// DeleteGroups: the group and its offsets.
     pub(crate) async fn delete(self: &Arc<Self>, group: &str) -> Result<(), ErrorCode> {
         let (this, group) = (Arc::clone(self), group.to_owned());
-        to_the_end(async move { this.delete_now(&group).await }).await.unwrap_or(Err(ErrorCode::CoordinatorNotAvailable))
+        to_the_end(async move { this.delete_now(&group).await })
+            .await
+            .unwrap_or(Err(ErrorCode::CoordinatorNotAvailable))
     }
 
     async fn delete_now(&self, group: &str) -> Result<(), ErrorCode> {
@@ -470,8 +480,12 @@ impl Coordinator {
             if inner.gone {
                 continue;
             }
-            let places: Vec<_> =
-                inner.offsets.iter().filter(|(place, it)| which(place, it, &inner.group)).map(|(place, _)| *place).collect();
+            let places: Vec<_> = inner
+                .offsets
+                .iter()
+                .filter(|(place, it)| which(place, it, &inner.group))
+                .map(|(place, _)| *place)
+                .collect();
             if let Err(code) = self.forget(&id, &cell, &mut inner, places).await {
                 tracing::warn!(group = id, ?code, "offsets were not removed");
             } else if inner.offsets.is_empty() && inner.committed {

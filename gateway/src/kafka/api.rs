@@ -52,5 +52,9 @@ pub(crate) trait Api {
     type Response: Encodable + Message + Send + 'static;
 
     /// Serves one request.
-    fn start(cx: &Context, version: i16, request: Self::Request) -> impl Future<Output = Started<Self::Response>> + Send;
+    fn start(
+        cx: &Context,
+        version: i16,
+        request: Self::Request,
+    ) -> impl Future<Output = Started<Self::Response>> + Send;
 }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Broker;
 use super::api::Context;
@@ -27,8 +27,6 @@ use super::handlers::{self, Closed, Outcome};
 const IN_FLIGHT_MAX: usize = 64;
 /// Frames up to this size are read without asking for room: connections are limited in number.
 const SMALL_FRAME: usize = 1 << 20;
-/// A frame that has begun must go on within this time.
-const FRAME_STALL: Duration = Duration::from_secs(30);
 /// Bytes asked for ahead of what has arrived.
 const READ_AHEAD: usize = 64 << 10;
 
@@ -95,20 +93,28 @@ async fn read_all(
     idle: Duration,
 ) -> Result<(), Ended> {
     let broker = Arc::clone(&cx.broker);
+    let stall = Duration::from_millis(broker.config.kafka_frame_stall_ms);
     let mut buf = BytesMut::with_capacity(READ_AHEAD);
     loop {
-        if !fill(&mut reader, &mut buf, 4, idle, Ended::Idle).await? {
+        if !fill(&mut reader, &mut buf, 4, Instant::now() + idle, Ended::Idle).await? {
             return Ok(());
         }
         let Some(prefix) = buf.first_chunk::<4>() else { return Ok(()) };
         let len = frame::frame_len(*prefix, broker.config.kafka_frame_bytes_max)?;
+        // One deadline for the whole, not one for each byte: a frame that drips must not hold its room for ever.
+        let small = 4 + len.min(SMALL_FRAME);
+        if !fill(&mut reader, &mut buf, small, Instant::now() + stall, Ended::Stalled).await? {
+            return Ok(());
+        }
+        // Room is taken only for a frame that has begun to come: an announced length alone must not take any.
         let room = if len > SMALL_FRAME {
             let permits = len.min(broker.config.kafka_in_flight_bytes_max) as u32;
             Some(Arc::clone(&broker.large_frames).acquire_many_owned(permits).await.map_err(|_| Ended::Writer)?)
         } else {
             None
         };
-        if !fill(&mut reader, &mut buf, 4 + len, FRAME_STALL, Ended::Stalled).await? {
+        let deadline = Instant::now() + stall * (1 + len / SMALL_FRAME) as u32;
+        if !fill(&mut reader, &mut buf, 4 + len, deadline, Ended::Stalled).await? {
             return Ok(());
         }
         let mut body = buf.split_to(4 + len).freeze().slice(4..);
@@ -129,14 +135,14 @@ async fn fill(
     reader: &mut OwnedReadHalf,
     buf: &mut BytesMut,
     len: usize,
-    patience: Duration,
+    deadline: Instant,
     late: Ended,
 ) -> Result<bool, Ended> {
     while buf.len() < len {
         // Never more ahead than has come: an announced length alone must not cost memory.
         let ahead = (len - buf.len()).min(buf.len().max(READ_AHEAD));
         buf.reserve(ahead);
-        match timeout(patience, reader.read_buf(buf)).await {
+        match timeout_at(deadline, reader.read_buf(buf)).await {
             Err(_) => return Err(late),
             Ok(Ok(0)) if buf.is_empty() => return Ok(false),
             Ok(Ok(0)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

@@ -2,14 +2,14 @@
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{
-    ApiKey, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteGroupsRequest, DeleteRecordsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest,
+    AlterConfigsRequest, ApiKey, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteGroupsRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest,
     DescribeTopicPartitionsRequest, FetchRequest, FindCoordinatorRequest, HeartbeatRequest,
     IncrementalAlterConfigsRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest,
     ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
     OffsetForLeaderEpochRequest, ProduceRequest, SyncGroupRequest,
 };
-use kafka_protocol::protocol::{Encodable, Request};
+use kafka_protocol::protocol::Request;
 use sluice_gateway::kafka::handlers::served_apis;
 
 use crate::fixture::{Client, Server, raw_frame, read_response, text};
@@ -82,6 +82,7 @@ samples! {
     DeleteRecords => DeleteRecordsRequest::default(),
     InitProducerId => InitProducerIdRequest::default(),
     OffsetForLeaderEpoch => OffsetForLeaderEpochRequest::default(),
+    AlterConfigs => AlterConfigsRequest::default(),
     DescribeConfigs => DescribeConfigsRequest::default(),
     CreatePartitions => CreatePartitionsRequest::default(),
     DeleteGroups => DeleteGroupsRequest::default(),
@@ -130,7 +131,8 @@ async fn api_versions_lists_exactly_what_is_served() {
             request = request.with_client_software_name(text("a")).with_client_software_version(text("1"));
         }
         let answer = client.call(version, request).await;
-        let listed: Vec<_> = answer.api_keys.iter().map(|api| (api.api_key, api.min_version, api.max_version)).collect();
+        let listed: Vec<_> =
+            answer.api_keys.iter().map(|api| (api.api_key, api.min_version, api.max_version)).collect();
         let served = served_apis().into_iter().map(|served| {
             let min = if served.key == ApiKey::Produce { 0 } else { served.min };
             (served.key as i16, min, served.max)

@@ -19,8 +19,10 @@ async fn alter_all(client: &mut Client, changes: &[(&str, i8, Option<&str>)], va
     let configs = changes.iter().map(|(name, operation, value)| {
         AlterableConfig::default().with_name(text(name)).with_config_operation(*operation).with_value(value.map(text))
     });
-    let resource =
-        AlterConfigsResource::default().with_resource_type(2).with_resource_name(text("t")).with_configs(configs.collect());
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(text("t"))
+        .with_configs(configs.collect());
     let request =
         IncrementalAlterConfigsRequest::default().with_resources(vec![resource]).with_validate_only(validate_only);
     client.call(1, request).await.responses[0].error_code

@@ -212,9 +212,9 @@ impl Client {
 
     /// Creates a topic; the error code.
     pub(crate) async fn try_create(&mut self, name: &str, partitions: i32, configs: &[(&str, &str)]) -> i16 {
-        let configs = configs.iter().map(|(name, value)| {
-            CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value)))
-        });
+        let configs = configs
+            .iter()
+            .map(|(name, value)| CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value))));
         let topic = CreatableTopic::default()
             .with_name(topic_name(name))
             .with_num_partitions(partitions)

@@ -1,14 +1,14 @@
 //! Clients that break the protocol, by accident or on purpose: whatever they send, others are served.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::{
-    ApiKey, MetadataRequest,
-};
+use kafka_protocol::messages::{ApiKey, MetadataRequest};
 use kafka_protocol::protocol::Request;
 use sluice_gateway::kafka::handlers::served_apis;
 
 use crate::apis::{Sample, assert_serves, samples};
-use crate::fixture::{Client, Dice, FETCH, PRODUCE, Server, batch, fetch_request, produce_request, raw_frame, request_frame, sized_batch};
+use crate::fixture::{
+    Client, Dice, FETCH, PRODUCE, Server, batch, fetch_request, produce_request, raw_frame, request_frame, sized_batch,
+};
 
 /// Sends bytes on a connection of their own, then nothing more; reads what comes until the close.
 async fn provoke(server: &Server, bytes: &[u8]) -> Vec<Bytes> {
@@ -86,8 +86,13 @@ async fn no_count_from_the_wire_is_believed() {
     let edges = |sample: &Sample| {
         served_apis().iter().any(|one| one.key == sample.key && [one.min, one.max].contains(&sample.version))
     };
-    let hostile: [&[u8]; 5] =
-        [&[0x7f, 0xff, 0xff, 0xff], &[0xff, 0xff, 0xff, 0xff, 0x07], &[0xff, 0xff, 0xff, 0xff, 0x0f], &[0x80; 6], &[0x7f, 0xff]];
+    let hostile: [&[u8]; 5] = [
+        &[0x7f, 0xff, 0xff, 0xff],
+        &[0xff, 0xff, 0xff, 0xff, 0x07],
+        &[0xff, 0xff, 0xff, 0xff, 0x0f],
+        &[0x80; 6],
+        &[0x7f, 0xff],
+    ];
     for sample in samples().into_iter().filter(edges) {
         for at in sample.body..sample.frame.len() {
             for count in hostile {

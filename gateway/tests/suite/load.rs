@@ -30,8 +30,7 @@ async fn metadata_of_many_topics_takes_linear_time() {
     let server = Server::start().await;
     let mut client = server.client().await;
     let topics = names().map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(&name))));
-    let request =
-        MetadataRequest::default().with_topics(Some(topics.collect())).with_allow_auto_topic_creation(false);
+    let request = MetadataRequest::default().with_topics(Some(topics.collect())).with_allow_auto_topic_creation(false);
     let began = Instant::now();
     assert_eq!(client.call(9, request).await.topics.len(), MANY);
     assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());

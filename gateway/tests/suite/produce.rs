@@ -147,12 +147,14 @@ async fn wide_timestamps_and_repeated_headers_in_one_batch_come_back_as_they_wen
     assert_eq!(BatchHeader::read(&got).expect("a header").max_timestamp, LATE);
     let mut seen = Vec::new();
     for_each(&got, 1 << 20, |header, record| {
-        let headers: Vec<_> = record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect();
+        let headers: Vec<_> =
+            record.headers.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect();
         seen.push((header.base_timestamp + record.timestamp_delta, headers));
     })
     .expect("decodes");
     let tags = [("x-tag", Some("a")), ("x-tag", Some("b")), ("o", None)];
-    let tags: Vec<_> = tags.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.map(|v: &str| v.as_bytes().to_vec()))).collect();
+    let tags: Vec<_> =
+        tags.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.map(|v: &str| v.as_bytes().to_vec()))).collect();
     assert_eq!(seen, [(0, vec![]), (LATE, tags)]);
     assert_eq!(list_offset(&mut client, 7, "t", 0).await, (0, 0, 0));
     assert_eq!(list_offset(&mut client, 7, "t", 1).await, (0, 1, LATE));
@@ -179,7 +181,16 @@ async fn each_broken_batch_has_its_code_and_nothing_is_appended() {
     let cut = |len: usize| batch(2)[..len].to_vec();
     let cases: Vec<(&str, Vec<u8>, &[i16])> = vec![
         ("wrong crc", patched(17, &[1, 2, 3, 4], false), &[2]),
-        ("a flipped record byte", { let mut bad = batch(2); let last = bad.len() - 1; bad[last] ^= 1; bad }, &[2]),
+        (
+            "a flipped record byte",
+            {
+                let mut bad = batch(2);
+                let last = bad.len() - 1;
+                bad[last] ^= 1;
+                bad
+            },
+            &[2],
+        ),
         ("magic 0", patched(16, &[0], false), &[87, 2]),
         ("magic 1", patched(16, &[1], false), &[87, 2]),
         ("magic 3", patched(16, &[3], false), &[2]),

@@ -283,7 +283,9 @@ impl World {
         let outcome = tablet.apply_retention();
         let start = self.tablet(bucket)?.offsets().map(|offsets| offsets.log_start);
         self.heal();
-        self.log(|| format!("retention of {bucket}: {:?}, start {start:?}", outcome.as_ref().map_err(|error| error.kind)));
+        self.log(|| {
+            format!("retention of {bucket}: {:?}, start {start:?}", outcome.as_ref().map_err(|error| error.kind))
+        });
         if let Err(error) = outcome {
             ensure!(faulty || was_offline || self.disk.halted(), "retention failed for no reason: {error}");
         }
@@ -291,8 +293,12 @@ impl World {
         let now_ms = self.clock.now_ms();
         let options = &self.options[bucket];
         let oracle = &mut self.oracles[bucket];
-        ensure!(start >= before && start <= oracle.durable.max(before), "retention moved the start {before} to {start}");
-        let kept: usize = oracle.entries.iter().filter(|entry| entry.base >= start).map(|entry| entry.bytes.len()).sum();
+        ensure!(
+            start >= before && start <= oracle.durable.max(before),
+            "retention moved the start {before} to {start}"
+        );
+        let kept: usize =
+            oracle.entries.iter().filter(|entry| entry.base >= start).map(|entry| entry.bytes.len()).sum();
         for entry in oracle.entries.iter().filter(|entry| entry.base >= before && entry.end <= start) {
             let expired = options.retention_ms >= 0 && now_ms - entry.header.max_timestamp > options.retention_ms;
             let oversized = options.retention_bytes >= 0 && kept as i64 >= options.retention_bytes;

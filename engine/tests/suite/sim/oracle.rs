@@ -87,7 +87,8 @@ impl Oracle {
         if header.producer_id < 0 {
             return Expected::New;
         }
-        let mut mine = self.entries.iter().rev().filter(|entry| entry.header.producer_id == header.producer_id).peekable();
+        let mut mine =
+            self.entries.iter().rev().filter(|entry| entry.header.producer_id == header.producer_id).peekable();
         let Some(last) = mine.peek().map(|entry| entry.header) else { return Expected::New };
         if header.producer_epoch != last.producer_epoch {
             return match header.producer_epoch < last.producer_epoch {

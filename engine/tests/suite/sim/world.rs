@@ -251,7 +251,8 @@ impl World {
         self.break_recovery(&points, clean);
         let mut tablets = Vec::new();
         for (bucket, options) in self.options.iter().enumerate() {
-            let around = Surroundings { disk: Arc::clone(&disk), clock: Arc::clone(&self.clock) as _, root: root.into() };
+            let around =
+                Surroundings { disk: Arc::clone(&disk), clock: Arc::clone(&self.clock) as _, root: root.into() };
             let (id, point) = (bucket_id(bucket), points.get(&bucket_id(bucket)).copied());
             let opened = Tablet::open(around, id, Arc::clone(options), epoch, point, clean);
             let (tablet, quarantined) = opened.map_err(text)?;
@@ -299,7 +300,8 @@ impl World {
     pub(crate) fn active_file(&self, bucket: usize) -> Option<(PathBuf, i64)> {
         let directory = bucket_id(bucket).directory(Path::new(ROOT));
         let files = self.disk.sim.list_all().into_iter().map(|(path, _)| path);
-        let logs = files.filter(|path| path.parent() == Some(&directory) && path.extension().is_some_and(|e| e == "log"));
+        let logs =
+            files.filter(|path| path.parent() == Some(&directory) && path.extension().is_some_and(|e| e == "log"));
         let path = logs.max()?;
         let base = path.file_stem()?.to_str()?.parse().ok()?;
         Some((path, base))
@@ -313,7 +315,8 @@ impl World {
             if !self.quarantine_seen.insert(path.clone()) {
                 continue;
             }
-            let parts: Vec<i64> = name.trim_end_matches(".log").split('_').filter_map(|part| part.parse().ok()).collect();
+            let parts: Vec<i64> =
+                name.trim_end_matches(".log").split('_').filter_map(|part| part.parse().ok()).collect();
             let [_, bucket, offset, _] = parts[..] else { return Err(format!("a strange file in quarantine: {name}")) };
             let durable = self.oracles[bucket as usize].durable;
             ensure!(offset >= durable, "{name} is in quarantine, but everything to {durable} was promised");

@@ -35,7 +35,8 @@ pub(super) fn unsupported() -> ApiVersionsResponse {
 
 /// KIP-511: letters and digits, with dots and dashes inside.
 fn is_software_name(name: &str) -> bool {
-    let ends = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let ends =
+        name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.ends_with(|c: char| c.is_ascii_alphanumeric());
     ends && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
 }
 
@@ -45,7 +46,8 @@ impl Api for ApiVersions {
     type Response = ApiVersionsResponse;
 
     async fn start(_cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
-        let named = is_software_name(&request.client_software_name) && is_software_name(&request.client_software_version);
+        let named =
+            is_software_name(&request.client_software_name) && is_software_name(&request.client_software_version);
         if version >= 3 && !named {
             return Started::Ready(ApiVersionsResponse::default().with_error_code(ErrorCode::InvalidRequest.code()));
         }

@@ -30,7 +30,8 @@ impl Api for DescribeCluster {
         let base = DescribeClusterResponse::default().with_endpoint_type(BROKERS).with_controller_id(BrokerId(-1));
         if version >= 1 && request.endpoint_type != BROKERS {
             let (code, message) = if request.endpoint_type == CONTROLLERS {
-                let message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER";
+                let message =
+                    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER";
                 (ErrorCode::MismatchedEndpointType, message.to_owned())
             } else {
                 (ErrorCode::UnsupportedEndpointType, format!("Unsupported endpoint type {}", request.endpoint_type))
@@ -40,8 +41,7 @@ impl Api for DescribeCluster {
         }
         let (host, port) = cx.broker.advertised(cx.local);
         let me = BrokerId(cx.broker.config.kafka_node_id);
-        let operations =
-            if request.include_cluster_authorized_operations { CLUSTER_OPERATIONS } else { NO_OPERATIONS };
+        let operations = if request.include_cluster_authorized_operations { CLUSTER_OPERATIONS } else { NO_OPERATIONS };
         let broker = DescribeClusterBroker::default().with_broker_id(me).with_host(text(host)).with_port(port);
         Started::Ready(
             base.with_cluster_id(text(cx.broker.backend.cluster_id()))
@@ -87,7 +87,8 @@ impl Api for DescribeTopicPartitions {
         wanted.dedup();
         let mut first = 0u32;
         if let Some(cursor) = &request.cursor {
-            let bad = cursor.partition_index < 0 || (!all && !wanted.iter().any(|name| name == cursor.topic_name.as_str()));
+            let bad =
+                cursor.partition_index < 0 || (!all && !wanted.iter().any(|name| name == cursor.topic_name.as_str()));
             if bad {
                 return Started::Ready(refuse(&wanted));
             }
@@ -100,7 +101,8 @@ impl Api for DescribeTopicPartitions {
         let mut response = DescribeTopicPartitionsResponse::default();
         for name in wanted {
             if left == 0 {
-                response.next_cursor = Some(Cursor::default().with_topic_name(text(name).into()).with_partition_index(0));
+                response.next_cursor =
+                    Some(Cursor::default().with_topic_name(text(name).into()).with_partition_index(0));
                 break;
             }
             let topic = DescribeTopicPartitionsResponseTopic::default().with_name(Some(text(name.clone()).into()));

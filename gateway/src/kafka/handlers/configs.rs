@@ -61,7 +61,9 @@ fn server_value(broker: &Broker, name: &str) -> Option<String> {
     let options = broker.backend.default_log_options();
     match name {
         "visibility" => Some(if options.visibility == Visibility::Durable { "durable" } else { "appended" }.to_owned()),
-        "durability.acks-all" => Some(if options.acks_all == AcksAll::Fsync { "fsync" } else { "page-cache" }.to_owned()),
+        "durability.acks-all" => {
+            Some(if options.acks_all == AcksAll::Fsync { "fsync" } else { "page-cache" }.to_owned())
+        }
         _ => None,
     }
 }
@@ -121,7 +123,10 @@ fn check_broker(broker: &Broker, name: &str, or_empty: &str) -> Result<(), Fault
     match name.parse::<i32>() {
         _ if name.is_empty() && !or_empty.is_empty() => Ok(()),
         Ok(id) if id == me => Ok(()),
-        Ok(id) => Err((ErrorCode::InvalidRequest, format!("Unexpected broker id, expected {me}{or_empty}, but received {id}"))),
+        Ok(id) => Err((
+            ErrorCode::InvalidRequest,
+            format!("Unexpected broker id, expected {me}{or_empty}, but received {id}"),
+        )),
         Err(_) => Err((ErrorCode::InvalidRequest, format!("Broker id must be an integer, but it is: {name}"))),
     }
 }
@@ -167,7 +172,10 @@ impl Api for DescribeConfigs {
             let wanted = |name: &str| keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key.as_str() == name));
             let configs = shown.into_iter().filter(|one| wanted(one.name)).map(|one| {
                 let synonyms = one.synonyms.into_iter().filter(|_| with_synonyms).map(|(name, value, source)| {
-                    DescribeConfigsSynonym::default().with_name(text(name)).with_value(Some(text(value))).with_source(source)
+                    DescribeConfigsSynonym::default()
+                        .with_name(text(name))
+                        .with_value(Some(text(value)))
+                        .with_source(source)
                 });
                 DescribeConfigsResourceResult::default()
                     .with_name(text(one.name))
@@ -221,9 +229,8 @@ impl Api for AlterConfigs {
                 };
                 alter(cx, kind, name, &keys, request.validate_only, changes).await
             };
-            let response = ReplacedResource::default()
-                .with_resource_type(kind)
-                .with_resource_name(resource.resource_name.clone());
+            let response =
+                ReplacedResource::default().with_resource_type(kind).with_resource_name(resource.resource_name.clone());
             responses.push(match outcome {
                 Ok(()) => response,
                 Err((code, message)) => response.with_error_code(code.code()).with_error_message(Some(text(message))),

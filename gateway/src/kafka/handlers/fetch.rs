@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::kafka::api::{Api, Context, Started};
-use crate::kafka::error::code_of;
 use crate::kafka::check_epoch;
+use crate::kafka::error::code_of;
 
 pub(crate) struct Fetch;
 
@@ -43,7 +43,6 @@ struct Wanted {
 
 /// A follower's place; this server has none.
 const NO_REPLICA: i32 = -1;
-
 
 struct WantedTopic {
     name: String,
@@ -239,11 +238,15 @@ impl Api for Fetch {
         let correlation_id = cx.correlation_id;
         if request.session_id != 0 && request.session_epoch > 0 {
             let code = ErrorCode::FetchSessionIdNotFound.code();
-            return Started::Frame(Box::pin(async move { fetch_body::encode(version, correlation_id, code, 0, Vec::new()) }));
+            return Started::Frame(Box::pin(async move {
+                fetch_body::encode(version, correlation_id, code, 0, Vec::new())
+            }));
         }
         if !(0..=1).contains(&request.isolation_level) {
             let code = ErrorCode::UnknownServerError.code();
-            return Started::Frame(Box::pin(async move { fetch_body::encode(version, correlation_id, code, 0, Vec::new()) }));
+            return Started::Frame(Box::pin(async move {
+                fetch_body::encode(version, correlation_id, code, 0, Vec::new())
+            }));
         }
         let deadline = Instant::now() + Duration::from_millis(request.max_wait_ms.clamp(0, WAIT_MS_MAX) as u64);
         let min_bytes = u64::try_from(request.min_bytes).unwrap_or(0);

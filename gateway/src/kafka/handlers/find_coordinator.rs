@@ -29,7 +29,11 @@ impl Api for FindCoordinator {
             let response = FindCoordinatorResponse::default();
             return Started::Ready(match fault {
                 Some(code) => response.with_error_code(code.code()).with_node_id(BrokerId(-1)).with_port(-1),
-                None => response.with_node_id(id).with_host(text(host)).with_port(port).with_error_message(Some(text("NONE"))),
+                None => response
+                    .with_node_id(id)
+                    .with_host(text(host))
+                    .with_port(port)
+                    .with_error_message(Some(text("NONE"))),
             });
         }
         let coordinators = request.coordinator_keys.into_iter().map(|key| {

@@ -106,7 +106,11 @@ impl Api for SyncGroup {
             generation: request.generation_id,
             protocol_type: owned(&request.protocol_type),
             protocol_name: owned(&request.protocol_name),
-            assignments: request.assignments.into_iter().map(|one| (one.member_id.to_string(), one.assignment)).collect(),
+            assignments: request
+                .assignments
+                .into_iter()
+                .map(|one| (one.member_id.to_string(), one.assignment))
+                .collect(),
         };
         let parked = cx.broker.coordinator.sync(&request.group_id, sync).await;
         Started::Pending(Box::pin(async move {
@@ -132,8 +136,9 @@ impl Api for Heartbeat {
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
         let coordinator = &cx.broker.coordinator;
         let instance = owned(&request.group_instance_id);
-        let parked =
-            coordinator.heartbeat(&request.group_id, &request.member_id, instance.as_deref(), request.generation_id).await;
+        let parked = coordinator
+            .heartbeat(&request.group_id, &request.member_id, instance.as_deref(), request.generation_id)
+            .await;
         let outcome = match parked.reply().await {
             Some(Reply::Heartbeat(outcome)) => outcome,
             _ => Err(ErrorCode::CoordinatorNotAvailable),

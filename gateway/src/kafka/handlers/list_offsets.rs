@@ -65,7 +65,8 @@ impl Api for ListOffsets {
         let cx = cx.clone();
         Started::Pending(Box::pin(async move {
             let mut topics: Vec<ListOffsetsTopicResponse> = Vec::with_capacity(request.topics.len());
-            let isolation = if (0..=1).contains(&request.isolation_level) { Ok(()) } else { Err(ErrorCode::UnknownServerError) };
+            let isolation =
+                if (0..=1).contains(&request.isolation_level) { Ok(()) } else { Err(ErrorCode::UnknownServerError) };
             let mut named = HashMap::new();
             for topic in &request.topics {
                 for part in &topic.partitions {
@@ -81,7 +82,10 @@ impl Api for ListOffsets {
                     if times == 0 {
                         continue;
                     }
-                    let bucket = info.as_ref().map_err(|code| *code).and_then(|info| cx.broker.bucket(info, part.partition_index));
+                    let bucket = info
+                        .as_ref()
+                        .map_err(|code| *code)
+                        .and_then(|info| cx.broker.bucket(info, part.partition_index));
                     let found = match bucket.and_then(|bucket| isolation.map(|()| bucket)) {
                         _ if times > 1 => Err(ErrorCode::InvalidRequest),
                         Ok(bucket) => find(&cx, bucket, version, part.current_leader_epoch, part.timestamp).await,
@@ -100,7 +104,8 @@ impl Api for ListOffsets {
                 }
                 match topics.iter_mut().find(|earlier| earlier.name == topic.name) {
                     Some(earlier) => earlier.partitions.extend(partitions),
-                    None => topics.push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions)),
+                    None => topics
+                        .push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions)),
                 }
             }
             ListOffsetsResponse::default().with_topics(topics)
@@ -110,7 +115,12 @@ impl Api for ListOffsets {
 
 pub(crate) struct OffsetForLeaderEpoch;
 
-fn epoch_end(cx: &Context, bucket: Result<BucketId, ErrorCode>, asserted: i32, epoch: i32) -> Result<(i32, i64), ErrorCode> {
+fn epoch_end(
+    cx: &Context,
+    bucket: Result<BucketId, ErrorCode>,
+    asserted: i32,
+    epoch: i32,
+) -> Result<(i32, i64), ErrorCode> {
     let bucket = bucket?;
     let offsets = cx.broker.backend.offsets(bucket).map_err(|error| code_of(&error))?;
     check_epoch(asserted, offsets.leader_epoch)?;
@@ -126,7 +136,8 @@ impl Api for OffsetForLeaderEpoch {
         let topics = request.topics.into_iter().map(|topic| {
             let info = cx.broker.topic(&topic.topic).ok_or(ErrorCode::UnknownTopicOrPartition);
             let partitions = topic.partitions.into_iter().map(|part| {
-                let bucket = info.as_ref().map_err(|code| *code).and_then(|info| cx.broker.bucket(info, part.partition));
+                let bucket =
+                    info.as_ref().map_err(|code| *code).and_then(|info| cx.broker.bucket(info, part.partition));
                 let found = epoch_end(cx, bucket, part.current_leader_epoch, part.leader_epoch);
                 let (epoch, end) = found.unwrap_or((-1, -1));
                 EpochEndOffset::default()

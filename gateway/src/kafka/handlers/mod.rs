@@ -71,13 +71,17 @@ async fn run<A: Api>(cx: &Context, header: &RequestHeader, mut body: Bytes) -> R
     let correlation_id = header.correlation_id;
     match A::start(cx, version, request).await {
         Started::Ready(response) => encode::<A>(&response, version, correlation_id).map(Outcome::Ready),
-        Started::Pending(response) => Ok(Outcome::Pending(Box::pin(async move {
-            encode::<A>(&response.await, version, correlation_id).map(Some)
-        }))),
+        Started::Pending(response) => {
+            Ok(Outcome::Pending(Box::pin(
+                async move { encode::<A>(&response.await, version, correlation_id).map(Some) },
+            )))
+        }
         Started::Frame(frame) => Ok(Outcome::Pending(Box::pin(async move { Ok(Some(frame.await)) }))),
-        Started::Silent(done) => Ok(Outcome::Pending(Box::pin(async move {
-            if done.await { Ok(None) } else { Err(Closed::SilentFailure) }
-        }))),
+        Started::Silent(done) => {
+            Ok(Outcome::Pending(Box::pin(
+                async move { if done.await { Ok(None) } else { Err(Closed::SilentFailure) } },
+            )))
+        }
     }
 }
 

@@ -25,6 +25,9 @@ use crate::kafka::{Broker, text};
 
 pub(crate) struct OffsetCommit;
 
+/// Topic partitions of one topic, each with whether its offset may be committed.
+type CommitSlots = (TopicName, Vec<(i32, Result<(), ErrorCode>)>);
+
 fn place_of(broker: &Broker, topic: &str, partition: i32) -> Result<Place, ErrorCode> {
     let info = broker.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     broker.bucket(&info, partition)?;
@@ -41,7 +44,7 @@ impl Api for OffsetCommit {
         let retention = request.retention_time_ms;
         let expiry_ms = if (2..=4).contains(&version) && retention >= 0 { now.saturating_add(retention) } else { -1 };
         let mut good = Vec::new();
-        let mut answers: Vec<(TopicName, Vec<(i32, Result<(), ErrorCode>)>)> = Vec::with_capacity(request.topics.len());
+        let mut answers: Vec<CommitSlots> = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
             let mut slots = Vec::with_capacity(topic.partitions.len());
             for part in topic.partitions {
@@ -86,14 +89,13 @@ pub(crate) struct OffsetFetch;
 /// Committed offsets of one group, by topic name: what was asked for, or all.
 type Asked = Option<Vec<(TopicName, Vec<i32>)>>;
 
-fn resolve(
-    broker: &Broker,
-    offsets: &BTreeMap<Place, Committed>,
-    asked: Asked,
-) -> Vec<(TopicName, Vec<(i32, Option<Committed>)>)> {
+/// Topic partitions, each with what was committed.
+type Found = Vec<(i32, Option<Committed>)>;
+
+fn resolve(broker: &Broker, offsets: &BTreeMap<Place, Committed>, asked: Asked) -> Vec<(TopicName, Found)> {
     let tables = broker.backend.tables();
     let Some(asked) = asked else {
-        let mut all: BTreeMap<String, Vec<(i32, Option<Committed>)>> = BTreeMap::new();
+        let mut all: BTreeMap<String, Found> = BTreeMap::new();
         for ((topic, partition), committed) in offsets {
             if let Some(info) = tables.by_uuid(topic) {
                 all.entry(info.name.clone()).or_default().push((*partition, Some(committed.clone())));
@@ -114,7 +116,8 @@ async fn fetch_v8(cx: &Context, request: OffsetFetchRequest) -> OffsetFetchRespo
     let mut groups = Vec::with_capacity(request.groups.len());
     for group in request.groups {
         let offsets = cx.broker.coordinator.offsets(&group.group_id).await;
-        let asked = group.topics.map(|topics| topics.into_iter().map(|one| (one.name, one.partition_indexes)).collect());
+        let asked =
+            group.topics.map(|topics| topics.into_iter().map(|one| (one.name, one.partition_indexes)).collect());
         let topics = resolve(&cx.broker, &offsets, asked).into_iter().map(|(name, slots)| {
             let partitions = slots.into_iter().map(|(index, committed)| {
                 let (offset, epoch, metadata) = parts(committed);
@@ -146,7 +149,8 @@ impl Api for OffsetFetch {
             return Started::Ready(fetch_v8(cx, request).await);
         }
         let offsets = cx.broker.coordinator.offsets(&request.group_id).await;
-        let asked = request.topics.map(|topics| topics.into_iter().map(|one| (one.name, one.partition_indexes)).collect());
+        let asked =
+            request.topics.map(|topics| topics.into_iter().map(|one| (one.name, one.partition_indexes)).collect());
         let topics = resolve(&cx.broker, &offsets, asked).into_iter().map(|(name, slots)| {
             let partitions = slots.into_iter().map(|(index, committed)| {
                 let (offset, epoch, metadata) = parts(committed);
@@ -191,7 +195,9 @@ impl Api for OffsetDelete {
                     Ok(_) if subscribed => ErrorCode::GroupSubscribedToTopic.code(),
                     Ok(_) => 0,
                 };
-                OffsetDeleteResponsePartition::default().with_partition_index(part.partition_index).with_error_code(code)
+                OffsetDeleteResponsePartition::default()
+                    .with_partition_index(part.partition_index)
+                    .with_error_code(code)
             });
             let partitions = partitions.collect();
             OffsetDeleteResponseTopic::default().with_name(topic.name).with_partitions(partitions)

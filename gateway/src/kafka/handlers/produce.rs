@@ -101,7 +101,13 @@ async fn queue(
     let raw = prepare(&bytes, &options, cx.broker.clock.now_ms())?;
     if raw.header.is_transactional() {
         let message = Some("transactions are not offered by this server".to_owned());
-        return Err(Fault { code: ErrorCode::InvalidTxnState, message, records: Vec::new(), at_log: true, log_start: -1 });
+        return Err(Fault {
+            code: ErrorCode::InvalidTxnState,
+            message,
+            records: Vec::new(),
+            at_log: true,
+            log_start: -1,
+        });
     }
     cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
     cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
@@ -109,7 +115,11 @@ async fn queue(
     Ok(cx.broker.backend.append(bucket, raw, wait).await?)
 }
 
-fn find(broker: &Broker, version: i16, topic: &TopicKey) -> Result<std::sync::Arc<sluice_engine::catalog::TableInfo>, ErrorCode> {
+fn find(
+    broker: &Broker,
+    version: i16,
+    topic: &TopicKey,
+) -> Result<std::sync::Arc<sluice_engine::catalog::TableInfo>, ErrorCode> {
     match topic {
         TopicKey::Id(id) if version >= 13 => {
             broker.backend.tables().by_uuid(id).cloned().ok_or(ErrorCode::UnknownTopicId)
@@ -126,10 +136,13 @@ enum TopicKey {
     Name(String),
 }
 
+/// Record data by topic partition.
+type Parts = Vec<(i32, Option<Bytes>)>;
+
 /// The request's parts by topic, in order; a topic partition named twice counts once, the last time,
 /// as in Kafka.
-fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> {
-    let mut topics: Vec<(TopicKey, Vec<(i32, Option<Bytes>)>)> = Vec::new();
+fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Parts)> {
+    let mut topics: Vec<(TopicKey, Parts)> = Vec::new();
     let mut places: HashMap<(TopicKey, i32), (usize, usize)> = HashMap::new();
     for topic in request.topic_data.into_iter().filter(|topic| !topic.partition_data.is_empty()) {
         let key = if version >= 13 { TopicKey::Id(topic.topic_id) } else { TopicKey::Name(topic.name.to_string()) };
@@ -239,7 +252,7 @@ impl Api for Produce {
             // Out of sequence is no reason to close: the client could not tell, and Kafka does not.
             return Started::Silent(Box::pin(async move { finished.await.responses.iter().all(is_silent) }));
         }
-        Started::Pending(Box::pin(async move { finished.await }))
+        Started::Pending(Box::pin(finished))
     }
 }
 

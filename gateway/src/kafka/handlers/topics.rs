@@ -66,7 +66,8 @@ fn assigned(topic: &CreatableTopic, node_id: i32) -> std::result::Result<Option<
         return Ok(None);
     }
     if topic.num_partitions != -1 || topic.replication_factor != -1 {
-        let message = "A manual partition assignment was specified, but replication factor or partitions was not set to -1.";
+        let message =
+            "A manual partition assignment was specified, but replication factor or partitions was not set to -1.";
         return Err((ErrorCode::InvalidRequest, message.to_owned()));
     }
     let mut indexes: Vec<i32> = topic.assignments.iter().map(|one| one.partition_index).collect();
@@ -113,7 +114,10 @@ fn plan(
     let folded = name.replace('.', "_");
     let in_request = earlier.iter().find(|other| other.as_str() != name && other.replace('.', "_") == folded);
     if let Some(other) = names::collision(&tables, name).or(in_request.map(String::as_str)) {
-        return Err((ErrorCode::InvalidTopicException, format!("Topic '{name}' collides with existing topic: {other}")));
+        return Err((
+            ErrorCode::InvalidTopicException,
+            format!("Topic '{name}' collides with existing topic: {other}"),
+        ));
     }
     let partitions = match assigned(topic, cx.broker.config.kafka_node_id)? {
         Some(count) => count,
@@ -241,7 +245,11 @@ impl Api for DeleteTopics {
 
     async fn start(cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
         let wanted: Vec<(Option<String>, uuid::Uuid)> = if version >= 6 {
-            request.topics.iter().map(|topic| (topic.name.as_ref().map(|name| name.to_string()), topic.topic_id)).collect()
+            request
+                .topics
+                .iter()
+                .map(|topic| (topic.name.as_ref().map(|name| name.to_string()), topic.topic_id))
+                .collect()
         } else {
             request.topic_names.iter().map(|name| (Some(name.to_string()), uuid::Uuid::nil())).collect()
         };
@@ -343,4 +351,3 @@ impl Api for CreatePartitions {
         Started::Ready(CreatePartitionsResponse::default().with_results(results))
     }
 }
-
