@@ -27,13 +27,20 @@ pub(crate) fn fault(name: &str) -> Option<String> {
     Some(format!("Topic name is invalid: {reason}"))
 }
 
+/// A name as metrics show it: they cannot tell dots and underscores apart.
+pub(crate) fn folded(name: &str) -> String {
+    name.replace('.', "_")
+}
+
 /// A topic whose name differs only in dots and underscores, which metrics cannot tell apart.
 pub(crate) fn collision<'a>(view: &'a View, name: &str) -> Option<&'a str> {
     if !name.contains(['.', '_']) {
         return None;
     }
-    let folded = name.replace('.', "_");
-    let same = |other: &&str| *other != name && other.replace('.', "_") == folded;
+    let fold = |byte: u8| if byte == b'.' { b'_' } else { byte };
+    let same = |other: &&str| {
+        *other != name && other.len() == name.len() && other.bytes().map(fold).eq(name.bytes().map(fold))
+    };
     view.iter().map(|info| info.name.as_str()).find(same)
 }
 

@@ -38,10 +38,6 @@ async fn every_version_returns_the_batch_byte_for_byte() {
             request.topics[0].topic = Default::default();
             request.topics[0].topic_id = id;
         }
-        if version >= 15 {
-            request.replica_id = Default::default();
-            request.replica_state.replica_id = (-1).into();
-        }
         let response = client.call(version, request).await;
         assert_eq!(records(&response, 0), want, "version {version}");
         assert_eq!(records(&response, 1), Bytes::new(), "version {version}");

@@ -151,6 +151,9 @@ fn describe(cx: &Context, kind: i8, name: &str) -> Result<(Vec<Shown>, bool), Fa
 
 pub(crate) struct DescribeConfigs;
 
+/// Resources that one request may describe: each takes some twenty bytes to ask for and ten thousand to answer.
+const RESOURCES_MAX: usize = 10_000;
+
 impl Api for DescribeConfigs {
     const KEY: ApiKey = ApiKey::DescribeConfigs;
     type Request = DescribeConfigsRequest;
@@ -158,10 +161,16 @@ impl Api for DescribeConfigs {
 
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
         let with_synonyms = request.include_synonyms;
-        let results = request.resources.into_iter().map(|resource| {
+        let results = request.resources.into_iter().enumerate().map(|(at, resource)| {
             let result = DescribeConfigsResult::default()
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
+            if at >= RESOURCES_MAX {
+                let message = format!("no more than {RESOURCES_MAX} resources are described in one request");
+                return result
+                    .with_error_code(ErrorCode::PolicyViolation.code())
+                    .with_error_message(Some(text(message)));
+            }
             let (shown, read_only) = match describe(cx, resource.resource_type, &resource.resource_name) {
                 Ok(shown) => shown,
                 Err((code, message)) => {

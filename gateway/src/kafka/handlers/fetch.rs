@@ -8,7 +8,7 @@
 //! - read_committed: with no transactions the last stable offset is the high watermark.
 //! - v12+: a diverging epoch is told (KIP-595). v13+: topic ids (KIP-516).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,6 +180,7 @@ fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopi
     let tables = cx.broker.backend.tables();
     let mut topics: Vec<WantedTopic> = Vec::with_capacity(request.topics.len());
     let mut places = HashMap::new();
+    let mut again = BTreeSet::new();
     let replica = if version >= 15 { request.replica_state.replica_id.0 } else { request.replica_id.0 };
     let follower = if replica > NO_REPLICA { Err(ErrorCode::NotLeaderOrFollower) } else { Ok(()) };
     for topic in &request.topics {
@@ -204,12 +205,18 @@ fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopi
                 topics.push(WantedTopic { name: topic.topic.to_string(), id: topic.topic_id, partitions });
             }
             Some(earlier) => {
-                for part in partitions {
-                    earlier.partitions.retain(|other| other.index != part.index);
-                    earlier.partitions.push(part);
-                }
+                earlier.partitions.extend(partitions);
+                again.insert(place);
             }
         }
+    }
+    for place in again {
+        let Some(topic) = topics.get_mut(place) else { continue };
+        // The last one counts, at its own place.
+        let mut seen = HashSet::new();
+        topic.partitions.reverse();
+        topic.partitions.retain(|wanted| seen.insert(wanted.index));
+        topic.partitions.reverse();
     }
     topics
 }

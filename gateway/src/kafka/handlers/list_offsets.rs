@@ -68,6 +68,7 @@ impl Api for ListOffsets {
             let isolation =
                 if (0..=1).contains(&request.isolation_level) { Ok(()) } else { Err(ErrorCode::UnknownServerError) };
             let mut named = HashMap::new();
+            let mut places = HashMap::new();
             for topic in &request.topics {
                 for part in &topic.partitions {
                     *named.entry((topic.name.clone(), part.partition_index)).or_insert(0) += 1;
@@ -102,7 +103,8 @@ impl Api for ListOffsets {
                             .with_leader_epoch(if version >= 4 { epoch } else { -1 }),
                     );
                 }
-                match topics.iter_mut().find(|earlier| earlier.name == topic.name) {
+                let place = *places.entry(topic.name.clone()).or_insert(topics.len());
+                match topics.get_mut(place) {
                     Some(earlier) => earlier.partitions.extend(partitions),
                     None => topics
                         .push(ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions)),

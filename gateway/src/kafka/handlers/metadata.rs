@@ -6,7 +6,7 @@
 //! - v10+: topic ids; asking by id from v12 on.
 //! - This server leads every topic partition; the leader epoch is the true one (P12).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kafka_protocol::messages::metadata_response::{
@@ -120,12 +120,13 @@ impl Api for Metadata {
             Some(asked) => {
                 let may_create = version < 4 || request.allow_auto_topic_creation;
                 let mut topics: Vec<MetadataResponseTopic> = Vec::with_capacity(asked.len());
+                let mut told = HashSet::with_capacity(asked.len());
                 for topic in asked {
                     let answer = match topic.name {
                         Some(name) if topic.topic_id.is_nil() => by_name(cx, &name, may_create, operations).await,
                         _ => by_id(&cx.broker, topic.topic_id, operations),
                     };
-                    if !topics.iter().any(|other| other.name == answer.name && other.topic_id == answer.topic_id) {
+                    if told.insert((answer.name.clone(), answer.topic_id)) {
                         topics.push(answer);
                     }
                 }

@@ -143,10 +143,11 @@ type Parts = Vec<(i32, Option<Bytes>)>;
 /// as in Kafka.
 fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Parts)> {
     let mut topics: Vec<(TopicKey, Parts)> = Vec::new();
+    let mut topic_places: HashMap<TopicKey, usize> = HashMap::new();
     let mut places: HashMap<(TopicKey, i32), (usize, usize)> = HashMap::new();
     for topic in request.topic_data.into_iter().filter(|topic| !topic.partition_data.is_empty()) {
         let key = if version >= 13 { TopicKey::Id(topic.topic_id) } else { TopicKey::Name(topic.name.to_string()) };
-        let at = topics.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+        let at = *topic_places.entry(key.clone()).or_insert_with(|| {
             topics.push((key.clone(), Vec::new()));
             topics.len() - 1
         });

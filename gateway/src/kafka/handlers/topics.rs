@@ -5,7 +5,7 @@
 //!   is satisfied by it. Kafka refuses 3 on one broker; applications that ask for 3 must run here.
 //! - v5+: the options that took effect are in the answer. v7: topic ids.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -28,6 +28,7 @@ use crate::kafka::{Broker, names, text};
 
 /// Topic partitions that one request may create (Kafka's limit).
 const PARTITIONS_MAX: i32 = 10_000;
+const TOO_MANY: &str = "Excessively large number of partitions per request.";
 
 /// A code and, from the versions that have room, what was wrong.
 type Fault = (ErrorCode, String);
@@ -98,7 +99,7 @@ fn check_brokers<'a>(
 fn plan(
     cx: &Context,
     topic: &CreatableTopic,
-    earlier: &HashSet<String>,
+    earlier: &HashMap<String, String>,
 ) -> std::result::Result<(u32, BTreeMap<String, String>), Fault> {
     let name = topic.name.as_str();
     let tables = cx.broker.backend.tables();
@@ -111,8 +112,7 @@ fn plan(
     if tables.by_name(name).is_some() {
         return Err((ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.")));
     }
-    let folded = name.replace('.', "_");
-    let in_request = earlier.iter().find(|other| other.as_str() != name && other.replace('.', "_") == folded);
+    let in_request = earlier.get(&names::folded(name));
     if let Some(other) = names::collision(&tables, name).or(in_request.map(String::as_str)) {
         return Err((
             ErrorCode::InvalidTopicException,
@@ -129,8 +129,7 @@ fn plan(
         return Err((ErrorCode::InvalidPartitions, message.to_owned()));
     }
     if partitions > PARTITIONS_MAX {
-        let message = "Excessively large number of partitions per request.";
-        return Err((ErrorCode::PolicyViolation, message.to_owned()));
+        return Err((ErrorCode::PolicyViolation, TOO_MANY.to_owned()));
     }
     if topic.replication_factor == 0 || topic.replication_factor < -1 {
         let message = "Replication factor must be larger than 0, or -1 to use the default value.";
@@ -178,12 +177,20 @@ impl Api for CreateTopics {
     type Response = CreateTopicsResponse;
 
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
+        if total(&request.topics, cx.broker.config.kafka_default_partitions) > i64::from(PARTITIONS_MAX) {
+            let refused = |topic| refused(topic, (ErrorCode::PolicyViolation, TOO_MANY.to_owned()));
+            let results = request.topics.iter().map(refused).collect();
+            return Started::Ready(CreateTopicsResponse::default().with_topics(results));
+        }
         let twice = twice(request.topics.iter().map(|topic| topic.name.as_str()));
-        let mut earlier = HashSet::new();
+        // The names before, by what they collide in.
+        let mut earlier = HashMap::new();
+        let mut told = HashSet::new();
         let mut results = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
             if twice.contains(topic.name.as_str()) {
-                if earlier.insert(topic.name.to_string()) {
+                if told.insert(topic.name.to_string()) {
+                    earlier.insert(names::folded(&topic.name), topic.name.to_string());
                     results.push(refused(topic, (ErrorCode::InvalidRequest, "Duplicate topic name.".to_owned())));
                 }
                 continue;
@@ -195,7 +202,7 @@ impl Api for CreateTopics {
                     continue;
                 }
             };
-            earlier.insert(topic.name.to_string());
+            earlier.insert(names::folded(&topic.name), topic.name.to_string());
             if request.validate_only {
                 results.push(created(cx, topic, uuid::Uuid::new_v4(), buckets, &options));
                 continue;
@@ -207,6 +214,16 @@ impl Api for CreateTopics {
         }
         Started::Ready(CreateTopicsResponse::default().with_topics(results))
     }
+}
+
+/// Topic partitions that a request would create.
+fn total(topics: &[CreatableTopic], default: u32) -> i64 {
+    let of_one = |topic: &CreatableTopic| match topic.assignments.len() {
+        0 if topic.num_partitions == -1 => i64::from(default),
+        0 => i64::from(topic.num_partitions.max(1)),
+        assigned => assigned as i64,
+    };
+    topics.iter().map(of_one).sum()
 }
 
 /// The names that occur more than once.
@@ -301,8 +318,7 @@ async fn grow(
         return Err((ErrorCode::InvalidPartitions, message));
     }
     if wanted - now > PARTITIONS_MAX {
-        let message = "Excessively large number of partitions per request.";
-        return Err((ErrorCode::PolicyViolation, message.to_owned()));
+        return Err((ErrorCode::PolicyViolation, TOO_MANY.to_owned()));
     }
     if let Some(assignments) = &topic.assignments {
         let added = wanted - now;
