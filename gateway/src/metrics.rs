@@ -1,7 +1,11 @@
 //! Every metric of the gateway, and the engine's numbers, in Prometheus form.
 
+use std::collections::HashMap;
+
 use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 use sluice_engine::EngineStats;
+
+use crate::kafka::handlers::served_apis;
 
 /// Takes one number out of the engine's.
 type Value = fn(&EngineStats) -> u64;
@@ -11,7 +15,7 @@ type Value = fn(&EngineStats) -> u64;
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) connections: IntGauge,
-    pub(crate) requests: IntCounterVec,
+    requests: HashMap<i16, IntCounter>,
     pub(crate) received_bytes: IntCounter,
     pub(crate) produced_bytes: IntCounter,
     pub(crate) produced_records: IntCounter,
@@ -50,6 +54,11 @@ impl Metrics {
         };
         let requests = IntCounterVec::new(Opts::new("sluice_kafka_requests_total", "Requests by API"), &["api"])?;
         registry.register(Box::new(requests.clone()))?;
+        // Looked up once: a label look-up for each request would format and hash its name.
+        let by_key = |served: crate::kafka::handlers::Served| {
+            (served.key as i16, requests.with_label_values(&[&format!("{:?}", served.key)]))
+        };
+        let requests = served_apis().into_iter().map(by_key).collect();
         let mut engine: Vec<(IntGauge, Value)> = Vec::new();
         for (name, help, value) in ENGINE {
             engine.push((gauge(name, help)?, value));
@@ -64,6 +73,13 @@ impl Metrics {
             engine,
             registry,
         })
+    }
+
+    /// Counts a request of a served API.
+    pub(crate) fn count_request(&self, api_key: i16) {
+        if let Some(counter) = self.requests.get(&api_key) {
+            counter.inc();
+        }
     }
 
     /// The text that a scrape gets.

@@ -146,3 +146,39 @@ fn nothing_acknowledged_is_lost_or_doubled_by_kill_9() -> Outcome<()> {
     assert!(records > 0);
     Ok(())
 }
+
+/// 2 GB over 100 topic partitions, killed while more is coming in: ready in under a second. Long form
+/// only; the bound is on an otherwise idle machine.
+#[test]
+fn is_ready_in_a_second_with_2_gb_stored() -> Outcome<()> {
+    if std::env::var_os("SLUICE_TEST_LONG").is_none() {
+        return Ok(());
+    }
+    let mut server = Server::start(&[("SLUICE_KAFKA_DEFAULT_PARTITIONS", "100")])?;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", server.bootstrap()).set("acks", "1").set("linger.ms", "5");
+    config.set("queue.buffering.max.kbytes", "262144").set("queue.buffering.max.messages", "1000000");
+    let producer: BaseProducer = config.create()?;
+    let payload = vec![b'x'; 1000];
+    let mut sent = 0u64;
+    while sent < 2_000_000 {
+        let record = BaseRecord::<(), [u8]>::to(TOPIC).partition((sent % 100) as i32).payload(&payload);
+        match producer.send(record) {
+            Ok(()) => sent += 1,
+            Err(_) => {
+                producer.poll(Duration::from_millis(5));
+            }
+        }
+    }
+    producer.flush(Duration::from_secs(120))?;
+    for i in 0..100_000u64 {
+        let record = BaseRecord::<(), [u8]>::to(TOPIC).partition((i % 100) as i32).payload(&payload);
+        let _ = producer.send(record);
+    }
+    producer.poll(Duration::from_millis(50));
+    server.kill()?;
+    let took = server.spawn()?;
+    println!("ready {took:?} after kill -9 with 2 GB in 100 topic partitions");
+    assert!(took < Duration::from_secs(1), "ready only after {took:?}");
+    Ok(())
+}

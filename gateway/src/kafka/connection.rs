@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kafka_protocol::messages::ApiKey;
 use sluice_protocol::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -122,9 +121,7 @@ async fn read_all(
         let header = frame::read_request_header(&mut body)?;
         cx.client_id.clone_from(&header.client_id);
         cx.correlation_id = header.correlation_id;
-        if let Ok(key) = ApiKey::try_from(header.api_key) {
-            broker.metrics.requests.with_label_values(&[&format!("{key:?}")]).inc();
-        }
+        broker.metrics.count_request(header.api_key);
         let outcome = handlers::dispatch(&cx, &header, body).await?;
         sender.send(Outgoing { outcome, _room: room }).await.map_err(|_| Ended::Writer)?;
     }

@@ -14,6 +14,8 @@ mod produce;
 mod records;
 mod topics;
 
+use std::sync::LazyLock;
+
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Decodable, Encodable, Message};
@@ -146,11 +148,13 @@ apis! {
     DescribeTopicPartitions => cluster::DescribeTopicPartitions,
 }
 
+static SERVED: LazyLock<Vec<Served>> = LazyLock::new(served_apis);
+
 /// Serves one request.
 pub(crate) async fn dispatch(cx: &Context, header: &RequestHeader, body: Bytes) -> Result<Outcome, Closed> {
     let not_served = Closed::NotServed(header.api_key, header.api_version);
     let Ok(key) = ApiKey::try_from(header.api_key) else { return Err(not_served) };
-    let Some(range) = served_apis().into_iter().find(|served| served.key == key) else { return Err(not_served) };
+    let Some(range) = SERVED.iter().find(|served| served.key == key) else { return Err(not_served) };
     if header.api_version < range.min || header.api_version > range.max {
         if key == ApiKey::ApiVersions {
             // KIP-511: in the oldest layout, so that a newer client can read it and ask again.
