@@ -18,6 +18,8 @@ use sluice_protocol::batch::{BatchHeader, compute_crc};
 
 const BUCKET: &str = "/log/1/-/0";
 const QUARANTINE: &str = "/quarantine";
+/// Nearer to the largest offset recovery overflows (`Tail::note`, `last_offset + 1`).
+const LARGEST_BASE: i64 = i64::MAX - (1 << 40);
 
 /// Takes parts off the input.
 struct Input<'a>(&'a [u8]);
@@ -113,7 +115,7 @@ fuzz_target!(|data: &[u8]| {
     disk.create_dir(directory).expect("a directory");
     let mut base = if flags & 1 == 0 { 0 } else { i64::from(input.number()) };
     if flags & 2 != 0 {
-        base = i64::MAX - base;
+        base += LARGEST_BASE;
     }
     let mut any_state = false;
     for _ in 0..1 + flags % 3 {

@@ -9,15 +9,6 @@ pub mod error;
 pub mod io;
 #[path = "../../src/log/mod.rs"]
 pub mod log;
+pub mod tablet;
 #[path = "../../src/types.rs"]
 pub mod types;
-
-/// Of the tablet, what recovery needs.
-pub mod tablet {
-    #[path = "../../../src/tablet/producers.rs"]
-    pub mod producers;
-    #[path = "../../../src/tablet/recover.rs"]
-    pub mod recover;
-    #[path = "../../../src/tablet/state.rs"]
-    pub mod state;
-}
