@@ -250,7 +250,7 @@ impl Core {
             let opened = Tablet::open(self.around.clone(), *id, Arc::clone(options), *epoch, point, clean);
             opened.unwrap_or_else(|error| {
                 tracing::error!(bucket = %id, %error, "the bucket is offline");
-                (Tablet::offline(self.around.clone(), *id, Arc::clone(options), *epoch, error), 0)
+                (Tablet::offline(self.around.clone(), *id, Arc::clone(options), *epoch, point, error), 0)
             })
         });
         let mut tablets = self.tablets.write();

@@ -117,7 +117,14 @@ impl Shared {
             }
             let now = Instant::now();
             match queue.lazy.front() {
-                Some((due, _)) if *due <= now => return queue.lazy.pop_front().map(|(_, tablet)| tablet),
+                Some((due, _)) if *due <= now => {
+                    let tablet = queue.lazy.pop_front().map(|(_, tablet)| tablet);
+                    // This thread may be long over it: another must see to the next one's deadline.
+                    if !queue.lazy.is_empty() {
+                        self.wake.notify_one();
+                    }
+                    return tablet;
+                }
                 Some((due, _)) => {
                     let due = *due;
                     self.wake.wait_until(&mut queue, due);

@@ -39,6 +39,9 @@ impl<'a> Record<'a> {
     }
 }
 
+/// How many records out of bounds are named: a batch can hold millions, and each costs the answer a text.
+pub const OUT_OF_BOUNDS_MAX: usize = 100;
+
 /// What stepping over a batch's records shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
@@ -48,7 +51,7 @@ pub struct Scan {
     pub max_timestamp_delta: i32,
     /// The first record whose key is null, if any.
     pub first_null_key: Option<usize>,
-    /// The records whose timestamps lie outside the bounds asked for, and those timestamps.
+    /// The first [`OUT_OF_BOUNDS_MAX`] records whose timestamps lie outside the bounds asked for, and those timestamps.
     pub out_of_bounds: Vec<(usize, i64)>,
 }
 
@@ -163,7 +166,8 @@ pub fn scan(header: &BatchHeader, payload: &[u8], bounds: (i64, i64)) -> Result<
         if record.key.is_none() && out.first_null_key.is_none() {
             out.first_null_key = Some(index);
         }
-        if (timestamp < bounds.0 || timestamp > bounds.1) && timestamp != -1 {
+        let outside = (timestamp < bounds.0 || timestamp > bounds.1) && timestamp != -1;
+        if outside && out.out_of_bounds.len() < OUT_OF_BOUNDS_MAX {
             out.out_of_bounds.push((index, timestamp));
         }
         Ok(())

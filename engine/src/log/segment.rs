@@ -47,7 +47,9 @@ pub struct Tail {
 }
 
 impl Tail {
-    fn new(base_offset: i64) -> Self {
+    /// The tail of an empty segment.
+    #[must_use]
+    pub fn new(base_offset: i64) -> Self {
         Self {
             end_offset: base_offset,
             end_position: 0,

@@ -211,6 +211,8 @@ impl Tablet {
                 tail: active.tail.read().clone(),
                 producers: writer.producers.clone(),
             });
+            // The producers must outlive the segments that tell of them.
+            progress.states.push(active_state(&segment, &segment.tail.read(), writer));
         }
         let mut grown = segments.as_ref().clone();
         grown.push(Arc::clone(&segment));

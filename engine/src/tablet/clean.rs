@@ -24,6 +24,7 @@ impl Tablet {
         };
         {
             let mut writer = self.writer.lock();
+            self.check_online()?;
             let active = self.segments.read().last().cloned();
             if let Some(active) = active.filter(|active| active.tail.read().end_position > 0 && expired(active)) {
                 tracing::debug!(bucket = %self.id, segment = active.base_offset, "closing an expired segment");
@@ -46,10 +47,8 @@ impl Tablet {
             size -= len;
             start = Some(end);
         }
-        match start {
-            Some(start) => self.move_start(start),
-            None => Ok(0),
-        }
+        // Without a new start there may be what a crash kept from removal.
+        self.move_start(start.unwrap_or_else(|| self.log_start.load(Ordering::Acquire)))
     }
 
     /// Gives up all records below `before`; `None` is the high watermark. Returns the new log start.
@@ -85,6 +84,9 @@ impl Tablet {
                 self.log_start.store(to, Ordering::Release);
             }
         }
+        if self.segments.read().get(1).is_some_and(|second| second.base_offset <= to) {
+            self.settle()?;
+        }
         // Under the writer's lock: a roll must not put back a list that holds what goes here.
         let writer = self.writer.lock();
         let mut list = self.segments.write();
@@ -105,7 +107,9 @@ impl Tablet {
                 }
             }
         }
-        self.notify_watchers();
+        if !removed.is_empty() {
+            self.notify_watchers();
+        }
         Ok(removed.len())
     }
 }

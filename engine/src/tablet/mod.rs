@@ -135,22 +135,29 @@ impl Tablet {
         let source =
             Source { disk: &*around.disk, id, directory: &directory, quarantine: &quarantine, point, clean, now_ms };
         let loaded = recover::load(&source)?;
-        let quarantined = loaded.quarantined;
+        let (quarantined, names_dirty) = (loaded.quarantined, loaded.names_dirty);
         let tablet = Self::empty(around, id, options, (leader_epoch, loaded.end));
+        if names_dirty {
+            // Before anything is served: a name may be all that the last run had not made durable.
+            tablet.sync_names().map_err(|error| Error::io(format!("recovering bucket {id}"), &error))?;
+        }
         tablet.adopt(&mut tablet.writer.lock(), loaded);
         Ok((tablet, quarantined))
     }
 
-    /// A bucket whose files cannot be used: it answers every request with `error`.
+    /// A bucket whose files cannot be used: it answers every request with `error`. It keeps its recovery
+    /// point, without which the next start would cut off what this one found damaged.
     #[must_use]
     pub fn offline(
         around: Surroundings,
         id: BucketId,
         options: Arc<LogOptions>,
         leader_epoch: i32,
+        point: Option<RecoveryPoint>,
         error: Error,
     ) -> Self {
         let tablet = Self::empty(around, id, options, (leader_epoch, 0));
+        tablet.progress.lock().point = point;
         *tablet.offline.write() = Some(error);
         tablet
     }
@@ -200,7 +207,7 @@ impl Tablet {
             segment: active.map_or(loaded.end, |segment| segment.base_offset),
             names_dirty: false,
             epochs_dirty: true,
-            states: Vec::new(),
+            states: loaded.states,
             point,
         };
         self.log_start.store(loaded.state.log_start, Ordering::Release);

@@ -245,10 +245,44 @@ impl Tablet {
                 best = best.max(Some(tail.max_timestamp));
             }
         }
-        match best {
+        let Some(best) = best else { return Ok(None) };
+        let found = self.offset_for_time(best)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        // The largest of all is of a record that nobody sees: look at those that are seen.
+        match self.newest_visible(log_start)? {
             Some(timestamp) => self.offset_for_time(timestamp),
             None => Ok(None),
         }
+    }
+
+    /// The largest timestamp between `log_start` and the high watermark, found by reading.
+    fn newest_visible(&self, log_start: i64) -> Result<Option<i64>> {
+        let (mut offset, end, mut best) = (log_start, self.high_watermark(), None);
+        while offset < end {
+            let Reading::Done(bytes) = self.read(offset, 1 << 20, ReadLimit::Visible, true)? else { break };
+            let mut next = offset;
+            for (at, header, len) in batches(&bytes) {
+                next = header.last_offset() + 1;
+                if header.is_log_append_time() || header.base_offset >= log_start {
+                    best = best.max(Some(header.max_timestamp));
+                    continue;
+                }
+                let batch = bytes.get(at..at + len).unwrap_or_default();
+                records::for_each(batch, DECODE_MAX, |header, record| {
+                    if header.base_offset + i64::from(record.offset_delta) >= log_start {
+                        best = best.max(Some(header.base_timestamp.saturating_add(record.timestamp_delta)));
+                    }
+                })
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("batch at {}: {error}", header.base_offset)))?;
+            }
+            if next <= offset {
+                break;
+            }
+            offset = next;
+        }
+        Ok(best)
     }
 }
 

@@ -26,6 +26,11 @@ pub struct Loaded {
     pub end: i64,
     /// Bytes moved to quarantine.
     pub quarantined: u64,
+    /// State files that are missing: those of segments that were closed but scanned, and the producers
+    /// that the last segment began with.
+    pub states: Vec<SegmentState>,
+    /// Whether names of segments may not be on disk.
+    pub names_dirty: bool,
 }
 
 /// Where and how to load.
@@ -57,35 +62,62 @@ fn corrupt(id: BucketId, what: impl std::fmt::Display) -> Error {
 pub fn load(source: &Source<'_>) -> Result<Loaded> {
     let mut state = BucketState::load(source.disk, source.directory)?;
     let mut bases = list_segments(source)?;
-    // Segments that retention or DeleteRecords had given up before the crash.
-    while bases.get(1).is_some_and(|second| *second <= state.log_start) {
-        remove_segment(source, bases.remove(0))?;
+    if !source.clean && state.log_start > 0 {
+        // The last run may have ended before the name was durable; readers and removals rely on it.
+        let io = |error: std::io::Error| Error::io(format!("recovering bucket {}", source.id), &error);
+        source.disk.sync_dir(source.directory).map_err(io)?;
     }
+    // Segments that retention or DeleteRecords had given up before the crash. The last of them that has a
+    // state stays, with what follows: from there on nothing was removed, and it tells of the producers.
+    let first = bases.partition_point(|base| *base <= state.log_start);
+    let given_up = bases.get(..first).unwrap_or_default();
+    if let Some(kept) = given_up.iter().rposition(|base| stored_state(source, *base).is_some()) {
+        bases.drain(..kept).try_for_each(|base| remove_segment(source, base))?;
+    }
+    let stored: Vec<_> = bases.iter().map(|base| stored_state(source, *base)).collect();
+    // A state file is only written when everything below its end is on disk.
+    let proven = stored.iter().flatten().map(|stored| (stored.base_offset, stored.tail.end_offset)).max();
+    let floor = source.point.map_or(0, |point| point.offset).max(proven.map_or(0, |(_, end)| end));
     let mut loaded = Loaded {
-        end: bases.first().copied().unwrap_or(state.log_start),
+        // Nothing below the log start need be there, and nothing above it may be missing.
+        end: bases.first().map_or(state.log_start, |first| state.log_start.min(*first)),
         segments: Vec::new(),
         producers: Producers::default(),
         state: BucketState::default(),
         quarantined: 0,
+        states: Vec::new(),
+        names_dirty: false,
     };
-    for at in 0..bases.len() {
-        let base = bases.get(at).copied().unwrap_or_default();
-        let trusted = source.point.is_some_and(|point| base < point.segment);
-        if base != loaded.end && !loaded.segments.is_empty() {
-            if source.clean || trusted || source.point.is_some_and(|point| loaded.end < point.offset) {
+    let mut stated = true;
+    for (at, (base, stored)) in bases.iter().copied().zip(stored).enumerate() {
+        if base != loaded.end {
+            if source.clean || base < floor || loaded.end < floor {
                 return Err(corrupt(source.id, format!("no segment begins at offset {}", loaded.end)));
             }
             quarantine_rest(source, &mut loaded, bases.get(at..).unwrap_or_default())?;
             break;
         }
-        let whole = load_segment(source, &mut loaded, &mut state, base)?;
+        if let Some(closed) = loaded.segments.last().filter(|_| !stated) {
+            let (base_offset, tail) = (closed.base_offset, closed.tail.read().clone());
+            let producers = loaded.producers.clone();
+            loaded.states.push(SegmentState { sealed: true, base_offset, tail, producers });
+        }
+        if stored.is_none() && !loaded.segments.is_empty() {
+            let (producers, tail) = (loaded.producers.clone(), Tail::new(base));
+            loaded.states.push(SegmentState { sealed: false, base_offset: base, tail, producers });
+        }
+        let proven = proven.map_or(base, |(last, _)| last);
+        let whole;
+        (whole, stated) = load_segment(source, &mut loaded, &mut state, base, stored, proven)?;
         if !whole {
             quarantine_rest(source, &mut loaded, bases.get(at + 1..).unwrap_or_default())?;
             break;
         }
     }
-    if let Some(point) = source.point.filter(|point| loaded.end < point.offset) {
-        let what = format!("the log ends at {} but was on disk to {}", loaded.end, point.offset);
+    // Records are only given up when they are on disk.
+    let floor = if loaded.segments.is_empty() { floor } else { floor.max(state.log_start) };
+    if loaded.end < floor {
+        let what = format!("the log ends at {} but was on disk to {floor}", loaded.end);
         return Err(corrupt(source.id, what));
     }
     state.epochs.retain(|(_, first)| *first < loaded.end || (*first == loaded.end && loaded.segments.is_empty()));
@@ -106,7 +138,10 @@ fn list_segments(source: &Source<'_>) -> Result<Vec<i64>> {
         if entry.name.ends_with(".tmp") {
             let _ = source.disk.remove(&source.directory.join(&entry.name));
         } else if let Some(base) = entry.name.strip_suffix(".log").and_then(|name| name.parse().ok()) {
-            bases.push(base);
+            // Only our own names: any other file is not a segment.
+            if entry.name == format!("{base:020}.log") && base >= 0 {
+                bases.push(base);
+            }
         }
     }
     bases.sort_unstable();
@@ -128,23 +163,38 @@ fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Loads one segment behind what is loaded already; `false` when the log ends inside it.
-fn load_segment(source: &Source<'_>, loaded: &mut Loaded, bucket: &mut BucketState, base: i64) -> Result<bool> {
+/// The valid state file of a segment, if there is one.
+fn stored_state(source: &Source<'_>, base: i64) -> Option<SegmentState> {
+    let path = crate::log::segment::log_path(source.directory, base).with_extension("state");
+    let state = SegmentState::decode(&read_file(source.disk, &path).ok()?).ok()?;
+    (state.base_offset == base).then_some(state)
+}
+
+/// Loads one segment behind what is loaded already: whether all of it is valid, and whether its state
+/// file speaks of all of it. Segments below `proven` are on disk in full.
+fn load_segment(
+    source: &Source<'_>,
+    loaded: &mut Loaded,
+    bucket: &mut BucketState,
+    base: i64,
+    stored: Option<SegmentState>,
+    proven: i64,
+) -> Result<(bool, bool)> {
     let io = |error: std::io::Error| Error::io(format!("opening segment {base} of bucket {}", source.id), &error);
     let segment = Segment::open(source.disk, source.directory, base).map_err(io)?;
     let size = segment.file.size().map_err(io)?;
-    let stored = read_file(source.disk, &segment.state_path()).ok().and_then(|bytes| SegmentState::decode(&bytes).ok());
-    let stored = stored.filter(|state| state.base_offset == base);
     if let Some(state) = stored.as_ref().filter(|state| state.tail.end_position > size) {
         // A state file only ever speaks of synced bytes.
         let what = format!("segment {base} has {size} bytes, {} were on disk", state.tail.end_position);
         return Err(corrupt(source.id, what));
     }
     let complete = stored.as_ref().is_some_and(|state| state.tail.end_position == size);
-    if source.clean && !complete {
+    if source.clean && stored.is_some() && !complete {
         return Err(corrupt(source.id, format!("segment {base} does not match its state after a clean stop")));
     }
+    let named = stored.is_some() || base < proven || source.point.is_some_and(|point| base <= point.segment);
     let trusted = match source.point {
+        _ if source.clean || base < proven => size,
         Some(point) if base < point.segment => size,
         Some(point) if base == point.segment => point.position,
         _ => 0,
@@ -179,11 +229,30 @@ fn load_segment(source: &Source<'_>, loaded: &mut Loaded, bucket: &mut BucketSta
     if end_position < size {
         loaded.quarantined += quarantine_tail(source, &segment, end_position, size)?;
     }
+    loaded.names_dirty |= end_position > trusted || !(named || source.clean);
     if end_position > trusted || end_position < size {
+        write_again(&*segment.file, trusted, end_position).map_err(io)?;
         segment.file.sync().map_err(io)?;
-        source.disk.sync_dir(source.directory).map_err(io)?;
     }
-    Ok(end_position == size)
+    Ok((end_position == size, complete))
+}
+
+/// Writes what is in the file to the same place. A server whose sync failed may have been killed before
+/// it repaired the bucket: the kernel then takes pages for clean that are not on disk, and a sync alone
+/// would pass them over. What is rewritten was not known to be on disk.
+fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
+    let mut chunk = vec![0; SCAN_CHUNK.min((to - from) as usize)];
+    let mut at = from;
+    while at < to {
+        let want = chunk.len().min((to - at) as usize);
+        let n = file.read_at(at, chunk.get_mut(..want).unwrap_or_default())?;
+        if n == 0 {
+            break;
+        }
+        file.write_at(at, &[std::io::IoSlice::new(chunk.get(..n).unwrap_or_default())])?;
+        at += n as u64;
+    }
+    Ok(())
 }
 
 fn merge_epochs(bucket: &mut BucketState, found: &[(i32, i64)]) {
@@ -231,6 +300,7 @@ fn scan(
         let bytes = rest.get(..need).unwrap_or_default();
         if header.base_offset != tail.end_offset
             || header.last_offset_delta < 0
+            || header.last_offset() == i64::MAX
             || batch::compute_crc(bytes) != header.crc
         {
             return Ok(());

@@ -117,6 +117,19 @@ impl Tablet {
         stored
     }
 
+    /// Makes durable what recovery needs where segments at the log's start are gone: the names and the
+    /// states of those that stay.
+    pub(super) fn settle(&self) -> Result<()> {
+        let _one = self.syncing.lock();
+        let segments = Arc::clone(&self.segments.read());
+        let Some(active) = segments.last() else { return Ok(()) };
+        if self.progress.lock().names_dirty {
+            self.sync_names().map_err(|error| Error::io(format!("syncing bucket {}", self.id), &error))?;
+        }
+        let states = std::mem::take(&mut self.progress.lock().states);
+        self.store_states(states, &segments, active.base_offset, self.synced.load(Ordering::Acquire))
+    }
+
     /// Writes the state files whose bytes are now synced; of several for one segment only the last.
     /// What cannot be written yet, or fails, is kept for the next sync.
     fn store_states(
@@ -126,25 +139,24 @@ impl Tablet {
         active: i64,
         synced: i64,
     ) -> Result<()> {
-        let mut later = Vec::new();
-        let mut outcome = Ok(());
-        for (at, state) in states.iter().enumerate() {
-            let newest = !states.iter().skip(at + 1).any(|other| other.base_offset == state.base_offset);
+        // A segment that was rolled after this sync took its snapshot is not synced to its end yet.
+        let ready = |state: &SegmentState| state.tail.end_offset <= synced && state.base_offset <= active;
+        let (ready, mut later): (Vec<_>, Vec<_>) = states.into_iter().partition(ready);
+        let (mut outcome, mut failed) = (Ok(()), Vec::new());
+        for (at, state) in ready.iter().enumerate() {
+            let newest = !ready.iter().skip(at + 1).any(|other| other.base_offset == state.base_offset);
             let segment = segments.iter().find(|segment| segment.base_offset == state.base_offset);
             let Some(segment) = segment.filter(|_| newest) else { continue };
-            // A segment that was rolled after this sync took its snapshot is not synced to its end yet.
-            if state.tail.end_offset > synced || state.base_offset > active {
-                later.push(state.clone());
-                continue;
-            }
             if let Err(error) = replace_file(&*self.around.disk, &segment.state_path(), &state.encode()) {
                 outcome = Err(Error::io(format!("writing a segment state of bucket {}", self.id), &error));
-                later.push(state.clone());
+                failed.push(state.clone());
             }
         }
         let mut progress = self.progress.lock();
-        later.append(&mut progress.states);
-        progress.states = later;
+        // Oldest first: of several for one segment the last is the newest.
+        failed.append(&mut later);
+        failed.append(&mut progress.states);
+        progress.states = failed;
         outcome
     }
 
@@ -163,17 +175,17 @@ impl Tablet {
         self.sync()?;
         *self.offline.write() = Some(Error::new(ErrorKind::ShuttingDown, "the server is stopping"));
         let segments = Arc::clone(&self.segments.read());
-        let Some(active) = segments.last() else { return self.store_epochs() };
+        let Some(active) = segments.last() else { return Ok(()) };
         // The active segment may be new and empty: its name must be durable too.
         active
             .file
             .sync()
             .and_then(|()| self.around.disk.sync_dir(&self.directory))
             .map_err(|error| Error::io(format!("closing bucket {}", self.id), &error))?;
+        // Behind any older state of the same segment that still waits: the newest is the one written.
         let state = append::active_state(active, &active.tail.read(), &writer);
-        replace_file(&*self.around.disk, &active.state_path(), &state.encode())
-            .map_err(|error| Error::io(format!("writing a segment state of bucket {}", self.id), &error))?;
-        let pending = std::mem::take(&mut self.progress.lock().states);
+        let mut pending = std::mem::take(&mut self.progress.lock().states);
+        pending.push(state);
         self.store_states(pending, &segments, active.base_offset, i64::MAX)?;
         self.store_epochs()
     }

@@ -277,6 +277,7 @@ impl World {
     pub(crate) fn retention(&mut self, bucket: usize) -> Check {
         let faulty = self.inject(10, true);
         let (before, end) = (self.oracles[bucket].start, self.oracles[bucket].end());
+        let asked_before = self.oracles[bucket].start_asked;
         self.oracles[bucket].start_asked = end;
         let tablet = self.tablet(bucket)?;
         let was_offline = tablet.offline_reason().is_some();
@@ -297,16 +298,16 @@ impl World {
             start >= before && start <= oracle.durable.max(before),
             "retention moved the start {before} to {start}"
         );
-        let kept: usize =
-            oracle.entries.iter().filter(|entry| entry.base >= start).map(|entry| entry.bytes.len()).sum();
-        for entry in oracle.entries.iter().filter(|entry| entry.base >= before && entry.end <= start) {
+        let mut behind: usize = oracle.entries.iter().filter(|entry| entry.base >= start).map(|e| e.bytes.len()).sum();
+        for entry in oracle.entries.iter().rev().filter(|entry| entry.base >= before && entry.end <= start) {
             let expired = options.retention_ms >= 0 && now_ms - entry.header.max_timestamp > options.retention_ms;
-            let oversized = options.retention_bytes >= 0 && kept as i64 >= options.retention_bytes;
+            let oversized = options.retention_bytes >= 0 && behind as i64 >= options.retention_bytes;
+            behind += entry.bytes.len();
             ensure!(expired || oversized, "retention took {}..{} too early", entry.base, entry.end);
         }
         oracle.start = start;
         if !self.disk.halted() && !faulty {
-            oracle.start_asked = start;
+            oracle.start_asked = asked_before.max(start);
         }
         Ok(())
     }
@@ -364,8 +365,9 @@ impl World {
                 }
             }
         }
+        self.heal();
         self.store_points()?;
-        let faulty = faulty || self.inject(10, true);
+        let faulty = self.inject(10, true);
         if clean {
             let disk = self.disk.clone();
             let outcome = self.server.as_mut().map_or(Ok(()), |server| server.data.finish(&disk));

@@ -124,6 +124,7 @@ impl Oracle {
         let limit = self.start_asked.max(self.start);
         ensure!(start <= limit, "the log start is {start}, at most {limit} was asked for");
         self.start = start;
+        self.start_asked = start;
         // Recovery syncs what it keeps before it serves it.
         self.promise(end);
         Ok(())
