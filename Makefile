@@ -17,7 +17,7 @@ test: tools ## every test's short form, foreign clients included
 
 test-long: tools ## kills, seeds, fuzzing, whole foreign suites: hours
 	cargo build --bin sluice
-	SLUICE_TEST_SEEDS=1000 R4_SEEDS=20000 cargo test -p sluice-engine --test suite -- --nocapture
+	SLUICE_TEST_SEEDS=20000 R4_SEEDS=20000 cargo test -p sluice-engine --test suite -- --nocapture
 	SLUICE_TEST_KILLS=200 cargo test -p sluice-compat-tests --test suite crash -- --nocapture
 	SLUICE_TEST_LONG=1 cargo test -p sluice-compat-tests --test suite -- --nocapture
 	$(MAKE) fuzz
