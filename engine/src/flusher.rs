@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
+use crate::shard::AbortOnPanic;
 use crate::tablet::Tablet;
 
 #[derive(Default)]
@@ -136,6 +137,8 @@ impl Shared {
 }
 
 fn work(shared: &Shared) {
+    // A bucket whose sync thread died would wait for it for ever.
+    let _guard = AbortOnPanic;
     while let Some(tablet) = shared.next() {
         shared.queue.lock().running += 1;
         shared.syncs.fetch_add(1, Ordering::Relaxed);

@@ -66,15 +66,15 @@ impl Shards {
 }
 
 fn work(mut queue: mpsc::Receiver<Append>, flusher: &Flusher) {
+    // A panic here would leave a log whose memory and file disagree: the process must not go on.
+    let _guard = AbortOnPanic;
     while let Some(append) = queue.blocking_recv() {
-        // A panic here would leave a log whose memory and file disagree: the process must not go on.
-        let guard = AbortOnPanic;
         step(append, flusher);
-        std::mem::forget(guard);
     }
 }
 
-struct AbortOnPanic;
+/// Ends the process when its thread panics.
+pub(crate) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

@@ -1,4 +1,8 @@
-//! The engine's tests from outside: models, recovery, simulation.
+//! The engine's tests from outside: models, recovery, faults, simulation.
 
+mod faults;
+mod fixture;
+mod model;
 mod r4_rerouting;
+mod recovery;
 mod sim;

@@ -48,11 +48,7 @@ pub(crate) async fn serve(broker: &Arc<Broker>, stream: TcpStream, peer: SocketA
     let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
     tokio::select! {
         outcome = reading => match outcome {
-            Ok(()) => {
-                // What was taken up is still answered.
-                let _ = writing.await;
-                return;
-            }
+            Ok(()) => {}
             Err(reason) => tracing::debug!(%peer, %reason, "closing the connection"),
         },
         outcome = &mut writing => {
@@ -63,7 +59,8 @@ pub(crate) async fn serve(broker: &Arc<Broker>, stream: TcpStream, peer: SocketA
         }
         () = stopped => {}
     }
-    // A refused request closes the connection after the answers before it; a stop does not wait long.
+    // The client said its last word, a request was refused, or the server stops: what was taken up is
+    // answered, but nothing parked is waited for. A group learns from the drop that its member went away.
     if timeout(Duration::from_secs(2), &mut writing).await.is_err() {
         writing.abort();
     }

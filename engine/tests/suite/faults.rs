@@ -1,0 +1,201 @@
+//! What a failing disk costs: the requests that needed it, with the right error, and nothing else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_engine::io::sim::{Faults, SimDisk};
+use sluice_engine::{Acks, Backend, BucketId, Embedded, Error, ErrorKind, Result, SystemClock};
+
+use crate::fixture::{Bucket, append, batch, contents, engine_config, wait};
+
+/// An engine whose logs are on a simulated disk; its catalog is on a real one.
+struct Engine {
+    directory: tempfile::TempDir,
+    disk: SimDisk,
+    engine: Option<Embedded>,
+    /// Two buckets of one table.
+    buckets: [BucketId; 2],
+}
+
+impl Engine {
+    fn new() -> Self {
+        let (directory, disk) = (tempfile::tempdir().expect("a directory"), SimDisk::new(11));
+        let engine = open(&directory, &disk);
+        let info = wait(engine.create_table("t".to_owned(), 2, Default::default())).expect("creates");
+        let buckets = [0, 1].map(|bucket| BucketId::new(info.table_id(), bucket));
+        Self { directory, disk, engine: Some(engine), buckets }
+    }
+
+    fn engine(&self) -> &Embedded {
+        self.engine.as_ref().expect("it runs")
+    }
+
+    fn append(&self, bucket: usize, producer: Option<(i64, i16, i32)>, acks: Acks) -> Result<i64> {
+        wait(async {
+            let pending = self.engine().append(self.buckets[bucket], batch(1, 200, producer), acks).await?;
+            pending.await.map(|appended| appended.base_offset)
+        })
+    }
+
+    fn end(&self, bucket: usize) -> Result<i64> {
+        self.engine().offsets(self.buckets[bucket]).map(|offsets| offsets.end)
+    }
+
+    fn read(&self, bucket: usize, offset: i64) -> Result<usize> {
+        wait(self.engine().read(self.buckets[bucket], offset, 1 << 20)).map(|read| read.batches.len())
+    }
+
+    /// Lets something fail in the log files of a bucket, or in its small files.
+    fn fail(&self, bucket: usize, name: &str, faults: Faults) {
+        let directory = self.buckets[bucket].directory("".as_ref());
+        let path_contains = Some(format!("{}/{name}", directory.display()));
+        self.disk.set_faults(Faults { path_contains, ..faults });
+    }
+
+    /// The power fails, and a new server starts.
+    fn lose_power(&mut self) {
+        self.disk.clear_faults();
+        self.disk.power_loss();
+        self.engine = None;
+        self.disk.power_loss();
+        self.engine = Some(open(&self.directory, &self.disk));
+    }
+}
+
+fn open(directory: &tempfile::TempDir, disk: &SimDisk) -> Embedded {
+    Embedded::open(engine_config(directory.path()), Arc::new(disk.clone()), Arc::new(SystemClock)).expect("opens")
+}
+
+fn kind<T: std::fmt::Debug>(outcome: Result<T>) -> ErrorKind {
+    outcome.expect_err("refused").kind
+}
+
+/// Waits until `done`, for at most ten seconds.
+fn until(mut done: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_failed_sync_takes_its_bucket_offline_until_it_is_repaired() {
+    let mut engine = Engine::new();
+    for at in 0..3 {
+        engine.append(0, Some((1, 0, at)), Acks::All).expect("appends");
+    }
+    engine.fail(0, "0", Faults { sync_error_in: Some(1), ..Faults::default() });
+    assert_eq!(kind(engine.append(0, Some((1, 0, 3)), Acks::All)), ErrorKind::StorageFailed);
+    assert_eq!(kind(engine.end(0)), ErrorKind::StorageFailed, "the bucket is offline");
+    assert_eq!(kind(engine.read(0, 0)), ErrorKind::StorageFailed);
+    assert_eq!(engine.append(1, None, Acks::All).expect("the other serves"), 0);
+    assert_eq!(engine.engine().stats().sync_failures, 1);
+    until(|| engine.end(0).is_ok());
+    let again = engine.append(0, Some((1, 0, 3)), Acks::All).expect("a retry");
+    assert_eq!(again, 3, "what was in the log already keeps its place");
+    assert_eq!(engine.append(0, Some((1, 0, 4)), Acks::All).expect("goes on"), 4);
+    assert_eq!(engine.engine().stats().offline_buckets, 0);
+    engine.lose_power();
+    assert_eq!((engine.end(0).expect("online"), engine.end(1).expect("online")), (5, 1));
+    for at in 0..5 {
+        let known = engine.append(0, Some((1, 0, at)), Acks::All).expect("known");
+        assert_eq!(known, i64::from(at));
+    }
+}
+
+#[test]
+fn a_failed_sync_of_a_directory_is_as_bad() {
+    let mut engine = Engine::new();
+    engine.fail(0, "", Faults { sync_dir_error_in: Some(1), ..Faults::default() });
+    // Creating the directory or syncing its names, whichever comes first.
+    let first = engine.append(0, Some((1, 0, 0)), Acks::All);
+    assert!(first.is_ok() || kind(first) == ErrorKind::StorageFailed);
+    until(|| engine.end(0).is_ok());
+    assert_eq!(engine.append(0, Some((1, 0, 0)), Acks::All).expect("a retry"), 0);
+    engine.lose_power();
+    assert_eq!(engine.append(0, Some((1, 0, 0)), Acks::All).expect("known"), 0);
+    assert_eq!(engine.end(0).expect("online"), 1);
+}
+
+#[test]
+fn a_full_disk_refuses_appends_and_nothing_else() {
+    let engine = Engine::new();
+    for bucket in [0, 1] {
+        engine.append(bucket, None, Acks::All).expect("appends");
+    }
+    engine.fail(0, "0", Faults { no_space_after: Some(0), ..Faults::default() });
+    for acks in [Acks::All, Acks::Leader] {
+        assert_eq!(kind(engine.append(0, None, acks)), ErrorKind::NoSpace);
+    }
+    assert_eq!(engine.end(0).expect("online"), 1, "nothing was appended");
+    assert!(engine.read(0, 0).expect("reads") > 0);
+    assert_eq!(engine.append(1, None, Acks::All).expect("the other has space"), 1);
+    engine.disk.clear_faults();
+    assert_eq!(engine.append(0, None, Acks::All).expect("there is space again"), 1);
+}
+
+#[test]
+fn no_space_for_small_files_takes_nothing_offline() {
+    let mut engine = Engine::new();
+    engine.fail(0, "bucket.state", Faults { no_space_after: Some(0), ..Faults::default() });
+    assert_eq!(engine.append(0, None, Acks::All).expect("the log itself has space"), 0);
+    assert_eq!(engine.append(0, None, Acks::All).expect("and goes on"), 1);
+    engine.lose_power();
+    assert_eq!(engine.end(0).expect("online"), 2);
+    assert_eq!(engine.engine().epoch_of(engine.buckets[0], 0), 0);
+}
+
+#[test]
+fn a_failed_read_costs_that_read() {
+    let engine = Engine::new();
+    engine.append(0, None, Acks::All).expect("appends");
+    engine.fail(0, "0", Faults { read_error_in: Some(1), ..Faults::default() });
+    assert_eq!(kind(engine.read(0, 0)), ErrorKind::StorageFailed);
+    assert!(engine.read(0, 0).expect("reads") > 0);
+    assert_eq!(engine.append(0, None, Acks::All).expect("appends"), 1);
+}
+
+#[test]
+fn a_failed_write_appends_nothing() {
+    let engine = Engine::new();
+    engine.append(0, Some((1, 0, 0)), Acks::All).expect("appends");
+    for short_write in [false, true] {
+        engine.fail(0, "0", Faults { write_error_in: Some(1), short_write, ..Faults::default() });
+        assert_eq!(kind(engine.append(0, Some((1, 0, 1)), Acks::All)), ErrorKind::StorageFailed);
+        assert_eq!(engine.end(0).expect("online"), 1);
+    }
+    assert_eq!(engine.append(0, Some((1, 0, 1)), Acks::All).expect("a retry"), 1);
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_costs_its_append() {
+    let bucket = Bucket::with_segments_of(300);
+    let tablet = bucket.begin();
+    append(&tablet, 1, 100);
+    bucket.disk.set_faults(Faults { name_error_in: Some(1), ..Faults::default() });
+    let outcome = tablet.append(&batch(1, 200, None));
+    assert_eq!(outcome.map_err(|error: Error| error.kind).expect_err("refused"), ErrorKind::StorageFailed);
+    assert_eq!(append(&tablet, 1, 200).base_offset, 1);
+    tablet.sync().expect("syncs");
+    bucket.disk.power_loss();
+    assert_eq!(contents(&bucket.recover(tablet.recovery_point()).0).len(), 2);
+}
+
+#[test]
+fn a_bucket_that_syncs_slowly_does_not_hold_the_others() {
+    let engine = Engine::new();
+    for bucket in [0, 1] {
+        engine.append(bucket, None, Acks::All).expect("appends");
+    }
+    let slow = Duration::from_secs(1);
+    engine.disk.set_slow(Some(slow));
+    for bucket in [0, 1] {
+        engine.append(bucket, None, Acks::Leader).expect("appends");
+    }
+    let high = |bucket: usize| engine.engine().offsets(engine.buckets[bucket]).map_or(0, |at| at.high_watermark);
+    let took = until(|| high(0) == 2 && high(1) == 2);
+    assert!(took < slow + slow / 2, "one waited for the other: {took:?}");
+    engine.disk.set_slow(None);
+}
