@@ -159,9 +159,12 @@ fn apply(bucket: &mut Bucket, tablet: &mut Tablet, model: &mut Model, step: Step
             tablet.apply_retention().expect("retains");
             tablet.set_options(bucket.options.clone());
             let start = tablet.offsets().expect("online").log_start;
-            prop_assert!(start == model.start || model.log.iter().any(|stored| stored.base == start || stored.end == start));
+            prop_assert!(
+                start == model.start || model.log.iter().any(|stored| stored.base == start || stored.end == start)
+            );
             prop_assert!(start >= model.start && start <= model.synced);
-            let kept: usize = model.log.iter().filter(|stored| stored.base >= start).map(|stored| stored.bytes.len()).sum();
+            let kept: usize =
+                model.log.iter().filter(|stored| stored.base >= start).map(|stored| stored.bytes.len()).sum();
             prop_assert!(start == model.start || kept as i64 >= bytes, "kept {} of {}", kept, bytes);
             model.start = start;
         }
