@@ -34,6 +34,7 @@ pub struct Embedded {
     readers: Pool,
     /// Catalog changes and the coordinators' writes: they wait for synced writes of small stores.
     keepers: Pool,
+    background: Mutex<Vec<std::thread::JoinHandle<()>>>,
     closed: AtomicBool,
 }
 
@@ -98,10 +99,11 @@ impl Embedded {
         let shards = Shards::new(core.config.append_threads, core.config.append_queue, &flusher)?;
         let readers = Pool::new("read", core.config.read_threads)?;
         let keepers = Pool::new("keep", 2)?;
-        Core::spawn(&core, "points", Duration::from_secs(1), Core::store_points)?;
+        let points = Core::spawn(&core, "points", Duration::from_secs(1), Core::store_points)?;
         let interval = Duration::from_millis(core.config.retention_interval_ms);
-        Core::spawn(&core, "retention", interval, Core::retain)?;
-        Ok(Self { core, shards, flusher, readers, keepers, closed: AtomicBool::new(false) })
+        let retention = Core::spawn(&core, "retention", interval, Core::retain)?;
+        let background = Mutex::new(vec![points, retention]);
+        Ok(Self { core, shards, flusher, readers, keepers, background, closed: AtomicBool::new(false) })
     }
 
     /// Syncs everything, writes the clean mark, lets go of the directory.
@@ -114,6 +116,10 @@ impl Embedded {
         }
         *self.core.stopping.lock() = true;
         self.core.stop.notify_all();
+        // They hold the directory's lock and write its files: both end before this returns.
+        for thread in self.background.lock().drain(..) {
+            let _ = thread.join();
+        }
         self.flusher.stop();
         let tablets: Vec<_> = self.core.tablets.read().values().cloned().collect();
         let outcomes = in_parallel(&tablets, |tablet| tablet.close());
@@ -192,7 +198,7 @@ fn in_parallel<I: Sync, T: Send>(items: &[I], job: impl Fn(&I) -> T + Sync) -> V
 
 impl Core {
     /// Runs `job` every `interval` on a thread of its own until the engine closes.
-    fn spawn(core: &Arc<Self>, name: &str, interval: Duration, job: fn(&Self)) -> Result<()> {
+    fn spawn(core: &Arc<Self>, name: &str, interval: Duration, job: fn(&Self)) -> Result<std::thread::JoinHandle<()>> {
         let core = Arc::clone(core);
         let body = move || {
             loop {
@@ -209,7 +215,7 @@ impl Core {
             }
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-        thread.map(drop).map_err(|error| Error::io("starting a thread", &error))
+        thread.map_err(|error| Error::io("starting a thread", &error))
     }
 
     fn tablet(&self, bucket: BucketId) -> Result<Arc<Tablet>> {

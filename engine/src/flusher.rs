@@ -107,6 +107,13 @@ impl Shared {
         self.wake.notify_one();
     }
 
+    /// The caller may be long over its tablet, and it may be the one that watched the next deadline.
+    fn hand_over(&self, queue: &Queue) {
+        if !queue.lazy.is_empty() {
+            self.wake.notify_one();
+        }
+    }
+
     fn next(&self) -> Option<Arc<Tablet>> {
         let mut queue = self.queue.lock();
         loop {
@@ -114,16 +121,14 @@ impl Shared {
                 return None;
             }
             if let Some(tablet) = queue.urgent.pop_front() {
+                self.hand_over(&queue);
                 return Some(tablet);
             }
             let now = Instant::now();
             match queue.lazy.front() {
                 Some((due, _)) if *due <= now => {
                     let tablet = queue.lazy.pop_front().map(|(_, tablet)| tablet);
-                    // This thread may be long over it: another must see to the next one's deadline.
-                    if !queue.lazy.is_empty() {
-                        self.wake.notify_one();
-                    }
+                    self.hand_over(&queue);
                     return tablet;
                 }
                 Some((due, _)) => {

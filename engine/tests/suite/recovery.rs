@@ -140,6 +140,7 @@ fn damage_in_a_sealed_segment_without_a_recovery_point_takes_the_bucket_offline(
     bucket.disk.flip_bit(&bucket.segment(0), 70).expect("flips");
     let refused = bucket.open(1, None, false).err().expect("refused");
     assert_eq!(refused.kind, ErrorKind::Corrupt, "a later segment's state proves it: {refused}");
+    assert!(bucket.quarantine().is_empty(), "nothing is taken from a damaged bucket");
 }
 
 #[test]
