@@ -197,6 +197,8 @@ fn two_slow_buckets(second: Acks) {
     for bucket in [0, 1] {
         engine.append(bucket, None, Acks::All).expect("appends");
     }
+    // The sync threads may still write the small files that follow an answer.
+    std::thread::sleep(Duration::from_millis(300));
     let slow = Duration::from_secs(1);
     engine.disk.set_slow(Some(slow));
     let start = Instant::now();
