@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sluice_engine::io::Disk;
@@ -125,8 +126,10 @@ pub(crate) fn engine_config(directory: &Path) -> EngineConfig {
     EngineConfig { append_threads: 1, sync_threads: 2, read_threads: 1, ..EngineConfig::new(directory) }
 }
 
+/// Runs `future` to its end; one that has none is a failure, not a hang.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), future).await }).expect("an answer in time")
 }
 
 /// The directory as a killed server leaves it: a copy taken while the engine runs.
