@@ -34,15 +34,6 @@ pub type PendingAppend = BoxFuture<'static, Result<Appended>>;
 /// Keys and values, in key order.
 pub type KeyValues = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a read returned.
-#[derive(Debug, Clone)]
-pub struct Read {
-    /// Whole batches from the one that holds the offset on; empty at the end.
-    pub batches: Bytes,
-    /// Where the log stood before the read.
-    pub offsets: Offsets,
-}
-
 /// Storage of tables, embedded or elsewhere.
 pub trait Backend: Send + Sync + 'static {
     /// All tables as of now.
@@ -81,8 +72,9 @@ pub trait Backend: Send + Sync + 'static {
     /// inner future brings its outcome.
     fn append(&self, bucket: BucketId, batch: RawBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
 
-    /// Reads what is visible from `offset` on, at most `max_bytes` but always one batch.
-    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Read>>;
+    /// Reads whole batches from the one that holds `offset` on, as far as they are visible: at most
+    /// `max_bytes` but always one, and none at the end.
+    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>>;
 
     /// Where a bucket's log stands.
     ///

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{Disk, read_file, replace_file};
+use crate::io::{Disk, read_file, remove_if_there, replace_file};
 use crate::log::checked::{self, Kind};
 use crate::log::points::{self, RecoveryPoint};
 use crate::types::BucketId;
@@ -67,10 +67,7 @@ impl DataDirectory {
     /// Removes the clean mark, durably: appends may follow.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<()> {
         let doing = "removing the clean mark";
-        match disk.remove(&self.root.join(CLEAN)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(doing, &error)),
-            _ => {}
-        }
+        remove_if_there(disk, &self.root.join(CLEAN)).map_err(|error| Error::io(doing, &error))?;
         disk.sync_dir(&self.root).map_err(|error| Error::io(doing, &error))
     }
 

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend, Read};
+use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend};
 use crate::catalog::options::log_options;
 use crate::catalog::{Catalog, TableInfo, View};
 use crate::clock::Clock;
 use crate::config::{EngineConfig, LogOptions};
-use crate::directory::{self, DataDirectory};
+use crate::directory::DataDirectory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::io::Disk;
@@ -419,16 +420,15 @@ impl Backend for Embedded {
         })
     }
 
-    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Read>> {
+    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
         Box::pin(async move {
             let tablet = self.core.tablet(bucket)?;
-            let offsets = tablet.offsets()?;
             if let Reading::Done(batches) = tablet.read(offset, max_bytes, ReadLimit::Visible, false)? {
-                return Ok(Read { batches, offsets });
+                return Ok(batches);
             }
             let read = move || tablet.read(offset, max_bytes, ReadLimit::Visible, true);
             match self.readers.run(read).await?? {
-                Reading::Done(batches) => Ok(Read { batches, offsets }),
+                Reading::Done(batches) => Ok(batches),
                 Reading::WouldBlock => Err(Error::new(ErrorKind::Internal, "a blocking read would block")),
             }
         })
@@ -494,5 +494,3 @@ fn finish(outcome: oneshot::Receiver<AppendReply>) -> impl Future<Output = Resul
         Ok(appended)
     }
 }
-
-pub use directory::FORMAT_VERSION;

@@ -16,7 +16,6 @@ use crate::tablet::Tablet;
 struct Queue {
     urgent: VecDeque<Arc<Tablet>>,
     lazy: VecDeque<(Instant, Arc<Tablet>)>,
-    running: usize,
     closed: bool,
 }
 
@@ -145,7 +144,6 @@ fn work(shared: &Shared) {
     // A bucket whose sync thread died would wait for it for ever.
     let _guard = AbortOnPanic;
     while let Some(tablet) = shared.next() {
-        shared.queue.lock().running += 1;
         shared.syncs.fetch_add(1, Ordering::Relaxed);
         if tablet.sync().is_err() {
             shared.failures.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +154,6 @@ fn work(shared: &Shared) {
                 tracing::error!(bucket = %tablet.id, %error, "the bucket stays offline");
             }
         }
-        shared.queue.lock().running -= 1;
         tablet.queued.swap(false, Ordering::SeqCst);
         // What was appended while it ran saw `queued` set and left it to this thread.
         if tablet.is_dirty() || tablet.needs_repair() {

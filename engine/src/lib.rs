@@ -24,10 +24,11 @@ pub mod testing {
     pub use crate::directory::DataDirectory;
 }
 
-pub use backend::{Acks, Backend, PendingAppend, Read};
+pub use backend::{Acks, Backend, PendingAppend};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use config::{AcksAll, EngineConfig, LogOptions, TimestampType, Visibility};
-pub use embedded::{Embedded, EngineStats, FORMAT_VERSION};
+pub use directory::FORMAT_VERSION;
+pub use embedded::{Embedded, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use io::{Disk, RealDisk};
 pub use types::{BucketId, TableId};

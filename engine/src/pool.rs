@@ -19,7 +19,6 @@ struct Queue {
 /// A bounded queue of jobs and the threads that run them.
 pub(crate) struct Pool {
     shared: Arc<(Mutex<Queue>, Condvar)>,
-    jobs_max: usize,
 }
 
 /// Jobs that may wait; beyond it callers are told to try again.
@@ -39,7 +38,7 @@ impl Pool {
                 .spawn(move || work(&shared))
                 .map_err(|error| Error::io("starting a thread", &error))?;
         }
-        Ok(Self { shared, jobs_max: JOBS_MAX })
+        Ok(Self { shared })
     }
 
     /// Runs `job` on a thread of the pool.
@@ -53,7 +52,7 @@ impl Pool {
             if queue.closed {
                 return Err(Error::new(ErrorKind::ShuttingDown, "the server is stopping"));
             }
-            if queue.jobs.len() >= self.jobs_max {
+            if queue.jobs.len() >= JOBS_MAX {
                 return Err(Error::new(ErrorKind::Busy, "too many requests wait for the disk"));
             }
             queue.jobs.push_back(Box::new(move || drop(sender.send(job()))));

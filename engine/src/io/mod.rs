@@ -115,6 +115,38 @@ pub fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Removes a file; a missing one is no error.
+///
+/// # Errors
+/// The disk's.
+pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+const COPY_CHUNK: usize = 1 << 20;
+
+/// Copies bytes `from..to` of one file to `at` of another, or of the same; less where the file ends before.
+///
+/// # Errors
+/// The disk's.
+pub fn copy_range(source: &dyn DiskFile, from: u64, to: u64, target: &dyn DiskFile, at: u64) -> io::Result<()> {
+    let mut chunk = vec![0; COPY_CHUNK.min((to - from) as usize)];
+    let mut done = from;
+    while done < to {
+        let want = chunk.len().min((to - done) as usize);
+        let n = source.read_at(done, chunk.get_mut(..want).unwrap_or_default())?;
+        if n == 0 {
+            break;
+        }
+        target.write_at(at + (done - from), &[IoSlice::new(chunk.get(..n).unwrap_or_default())])?;
+        done += n as u64;
+    }
+    Ok(())
+}
+
 /// Replaces a file as a whole: `<path>.tmp`, sync, rename, sync of the directory.
 ///
 /// # Errors

@@ -62,6 +62,13 @@ impl Tail {
         }
     }
 
+    /// As [`Segment::position_before`], by this tail.
+    #[must_use]
+    pub fn position_before(&self, offset: i64) -> u64 {
+        let after = self.index.partition_point(|entry| entry.offset <= offset);
+        after.checked_sub(1).and_then(|at| self.index.get(at)).map_or(0, |entry| entry.position)
+    }
+
     /// Takes note of one appended or scanned batch; `header` is its first 61 bytes.
     pub fn note(&mut self, header: &[u8], base_offset: i64, last_offset: i64, len: u64, max_timestamp: i64) {
         let due = self.index.last().is_none_or(|entry| self.end_position - entry.position >= INDEX_INTERVAL_BYTES);
@@ -134,9 +141,7 @@ impl Segment {
     /// Position from which a reader of `offset` must look; at most an index interval too early.
     #[must_use]
     pub fn position_before(&self, offset: i64) -> u64 {
-        let tail = self.tail.read();
-        let after = tail.index.partition_point(|entry| entry.offset <= offset);
-        after.checked_sub(1).and_then(|at| tail.index.get(at)).map_or(0, |entry| entry.position)
+        self.tail.read().position_before(offset)
     }
 }
 

@@ -205,12 +205,7 @@ impl Tablet {
         progress.names_dirty = true;
         let mut segments = self.segments.write();
         if let Some(active) = segments.last() {
-            progress.states.push(SegmentState {
-                sealed: true,
-                base_offset: active.base_offset,
-                tail: active.tail.read().clone(),
-                producers: writer.producers.clone(),
-            });
+            progress.states.push(SegmentState { sealed: true, ..active_state(active, &active.tail.read(), writer) });
             // The producers must outlive the segments that tell of them.
             progress.states.push(active_state(&segment, &segment.tail.read(), writer));
         }

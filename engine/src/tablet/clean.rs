@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Tablet, out_of_range};
 use crate::error::{Error, Result};
+use crate::io::remove_if_there;
 use crate::log::segment::Segment;
 
 impl Tablet {
@@ -99,12 +100,8 @@ impl Tablet {
         drop(writer);
         for segment in &removed {
             for path in [segment.path.clone(), segment.state_path()] {
-                match self.around.disk.remove(&path) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(Error::io(format!("removing {}", path.display()), &error));
-                    }
-                    _ => {}
-                }
+                remove_if_there(&*self.around.disk, &path)
+                    .map_err(|error| Error::io(format!("removing {}", path.display()), &error))?;
             }
         }
         if !removed.is_empty() {

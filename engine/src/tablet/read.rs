@@ -190,7 +190,7 @@ impl Tablet {
         for segment in segments.iter() {
             let tail = segment.tail.read();
             if tail.end_offset > offset {
-                let from = if segment.base_offset > offset { 0 } else { position_in(&tail.index, offset) };
+                let from = if segment.base_offset > offset { 0 } else { tail.position_before(offset) };
                 total += tail.end_position - from;
             }
         }
@@ -284,11 +284,6 @@ impl Tablet {
         }
         Ok(best)
     }
-}
-
-fn position_in(index: &[crate::log::segment::IndexEntry], offset: i64) -> u64 {
-    let after = index.partition_point(|entry| entry.offset <= offset);
-    after.checked_sub(1).and_then(|at| index.get(at)).map_or(0, |entry| entry.position)
 }
 
 /// Steps over whole batches: (base offset, position in `bytes`, header, length).

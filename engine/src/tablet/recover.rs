@@ -9,7 +9,7 @@ use sluice_protocol::batch::{self, BatchHeader, HEADER_LEN};
 use super::producers::Producers;
 use super::state::BucketState;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{Disk, DiskFile, read_file};
+use crate::io::{Disk, DiskFile, copy_range, read_file, remove_if_there};
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState, Tail};
 use crate::types::BucketId;
@@ -150,17 +150,9 @@ fn list_segments(source: &Source<'_>) -> Result<Vec<i64>> {
 
 fn remove_segment(source: &Source<'_>, base: i64) -> Result<()> {
     let path = crate::log::segment::log_path(source.directory, base);
-    remove_if_there(source.disk, &path.with_extension("state"))?;
-    remove_if_there(source.disk, &path)
-}
-
-fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<()> {
-    match disk.remove(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", path.display()), &error))
-        }
-        _ => Ok(()),
-    }
+    let io = |error: std::io::Error| Error::io(format!("removing {}", path.display()), &error);
+    remove_if_there(source.disk, &path.with_extension("state")).map_err(io)?;
+    remove_if_there(source.disk, &path).map_err(io)
 }
 
 /// The valid state file of a segment, if there is one.
@@ -241,18 +233,7 @@ fn load_segment(
 /// it repaired the bucket: the kernel then takes pages for clean that are not on disk, and a sync alone
 /// would pass them over. What is rewritten was not known to be on disk.
 fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
-    let mut chunk = vec![0; SCAN_CHUNK.min((to - from) as usize)];
-    let mut at = from;
-    while at < to {
-        let want = chunk.len().min((to - at) as usize);
-        let n = file.read_at(at, chunk.get_mut(..want).unwrap_or_default())?;
-        if n == 0 {
-            break;
-        }
-        file.write_at(at, &[std::io::IoSlice::new(chunk.get(..n).unwrap_or_default())])?;
-        at += n as u64;
-    }
-    Ok(())
+    copy_range(file, from, to, file, from)
 }
 
 fn merge_epochs(bucket: &mut BucketState, found: &[(i32, i64)]) {
@@ -317,16 +298,7 @@ fn quarantine_tail(source: &Source<'_>, segment: &Segment, from: u64, size: u64)
     source.disk.create_dir(source.quarantine).map_err(io)?;
     let name = format!("{}_{}_{}.log", source.id, segment.tail.read().end_offset, source.now_ms);
     let copy = source.disk.create(&source.quarantine.join(name)).map_err(io)?;
-    let mut chunk = vec![0; SCAN_CHUNK];
-    let mut at = from;
-    while at < size {
-        let n = segment.file.read_at(at, &mut chunk).map_err(io)?;
-        if n == 0 {
-            break;
-        }
-        copy.write_at(at - from, &[std::io::IoSlice::new(chunk.get(..n).unwrap_or_default())]).map_err(io)?;
-        at += n as u64;
-    }
+    copy_range(&*segment.file, from, size, &*copy, 0).map_err(io)?;
     copy.sync().map_err(io)?;
     source.disk.sync_dir(source.quarantine).map_err(io)?;
     segment.file.set_len(from).map_err(io)?;
@@ -343,7 +315,7 @@ fn quarantine_rest(source: &Source<'_>, loaded: &mut Loaded, bases: &[i64]) -> R
         source.disk.create_dir(source.quarantine).map_err(io)?;
         let target: PathBuf = source.quarantine.join(format!("{}_{base}_{}.log", source.id, source.now_ms));
         source.disk.rename(&path, &target).map_err(io)?;
-        remove_if_there(source.disk, &path.with_extension("state"))?;
+        remove_if_there(source.disk, &path.with_extension("state")).map_err(io)?;
         source.disk.sync_dir(source.quarantine).map_err(io)?;
         source.disk.sync_dir(source.directory).map_err(io)?;
         loaded.quarantined += size;

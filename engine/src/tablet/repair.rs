@@ -4,17 +4,14 @@
 //! the same file proves nothing. What can still be read and whose checksums hold is copied; the log
 //! ends at the first batch whose do not.
 
-use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::Tablet;
 use super::recover::{self, Source};
 use crate::error::{Error, Result};
-use crate::io::Disk;
+use crate::io::{Disk, copy_range};
 use crate::log::segment::log_path;
-
-const COPY_CHUNK: usize = 1 << 20;
 
 impl Tablet {
     /// Whether a sync failed and nothing has been done about it.
@@ -64,17 +61,7 @@ fn rewrite(disk: &dyn Disk, path: &Path, len: u64) -> std::io::Result<()> {
     let old = disk.open(path)?;
     let temporary = path.with_extension("log.tmp");
     let new = disk.create(&temporary)?;
-    let mut chunk = vec![0; COPY_CHUNK];
-    let mut at = 0;
-    while at < len {
-        let want = COPY_CHUNK.min((len - at) as usize);
-        let n = old.read_at(at, chunk.get_mut(..want).unwrap_or_default())?;
-        if n == 0 {
-            break;
-        }
-        new.write_at(at, &[IoSlice::new(chunk.get(..n).unwrap_or_default())])?;
-        at += n as u64;
-    }
+    copy_range(&*old, 0, len, &*new, 0)?;
     new.sync()?;
     disk.rename(&temporary, path)
 }

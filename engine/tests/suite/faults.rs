@@ -42,7 +42,7 @@ impl Engine {
     }
 
     fn read(&self, bucket: usize, offset: i64) -> Result<usize> {
-        wait(self.engine().read(self.buckets[bucket], offset, 1 << 20)).map(|read| read.batches.len())
+        wait(self.engine().read(self.buckets[bucket], offset, 1 << 20)).map(|batches| batches.len())
     }
 
     /// Lets something fail in the log files of a bucket, or in its small files.

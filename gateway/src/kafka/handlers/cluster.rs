@@ -63,7 +63,7 @@ fn partition(broker: &Broker, info: &TableInfo, index: u32) -> DescribeTopicPart
     DescribeTopicPartitionsResponsePartition::default()
         .with_partition_index(index as i32)
         .with_leader_id(me)
-        .with_leader_epoch(epoch.unwrap_or(-1))
+        .with_leader_epoch(epoch)
         .with_replica_nodes(vec![me])
         .with_isr_nodes(vec![me])
         .with_eligible_leader_replicas(Some(Vec::new()))

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use kafka_protocol::messages::alter_configs_request::AlterableConfig as ReplacedConfig;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse as ReplacedResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
@@ -201,12 +202,31 @@ impl Api for DescribeConfigs {
     }
 }
 
-const TWICE: &str = "Each resource must appear at most once.";
+/// What a request wants of one resource.
+struct Change<'a, C> {
+    kind: i8,
+    name: &'a str,
+    keys: Vec<&'a str>,
+    apply: C,
+}
 
-/// The resources that are named more than once.
-fn twice(resources: impl Iterator<Item = (i8, String)>) -> HashSet<(i8, String)> {
+/// Changes each resource, in order; one that is named more than once is refused each time.
+async fn alter_all<C>(cx: &Context, changes: Vec<Change<'_, C>>, validate_only: bool) -> Vec<Result<(), Fault>>
+where
+    C: FnOnce(&mut BTreeMap<String, String>) -> Result<(), Fault> + Send,
+{
     let mut seen = HashSet::new();
-    resources.filter(|resource| !seen.insert(resource.clone())).collect()
+    let twice: HashSet<_> =
+        changes.iter().map(|change| (change.kind, change.name)).filter(|resource| !seen.insert(*resource)).collect();
+    let mut outcomes = Vec::with_capacity(changes.len());
+    for change in changes {
+        outcomes.push(if twice.contains(&(change.kind, change.name)) {
+            Err((ErrorCode::InvalidRequest, "Each resource must appear at most once.".to_owned()))
+        } else {
+            alter(cx, change.kind, change.name, &change.keys, validate_only, change.apply).await
+        });
+    }
+    outcomes
 }
 
 pub(crate) struct AlterConfigs;
@@ -217,36 +237,37 @@ impl Api for AlterConfigs {
     type Response = AlterConfigsResponse;
 
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
-        let twice = twice(request.resources.iter().map(|one| (one.resource_type, one.resource_name.to_string())));
-        let mut responses = Vec::with_capacity(request.resources.len());
-        for resource in &request.resources {
-            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
-            let outcome = if twice.contains(&(kind, name.to_owned())) {
-                Err((ErrorCode::InvalidRequest, TWICE.to_owned()))
-            } else {
-                let keys: Vec<&str> = resource.configs.iter().map(|config| config.name.as_str()).collect();
-                let changes = |options: &mut BTreeMap<String, String>| {
-                    options.clear();
-                    for config in &resource.configs {
-                        let Some(value) = &config.value else {
-                            let message = format!("Null value not supported for : {}", config.name.as_str());
-                            return Err((ErrorCode::InvalidRequest, message));
-                        };
-                        options.insert(config.name.to_string(), value.to_string());
-                    }
-                    Ok(())
-                };
-                alter(cx, kind, name, &keys, request.validate_only, changes).await
-            };
-            let response =
-                ReplacedResource::default().with_resource_type(kind).with_resource_name(resource.resource_name.clone());
-            responses.push(match outcome {
+        let changes = request.resources.iter().map(|resource| Change {
+            kind: resource.resource_type,
+            name: resource.resource_name.as_str(),
+            keys: resource.configs.iter().map(|config| config.name.as_str()).collect(),
+            apply: |options: &mut BTreeMap<String, String>| replace(options, &resource.configs),
+        });
+        let outcomes = alter_all(cx, changes.collect(), request.validate_only).await;
+        let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
+            let response = ReplacedResource::default()
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone());
+            match outcome {
                 Ok(()) => response,
                 Err((code, message)) => response.with_error_code(code.code()).with_error_message(Some(text(message))),
-            });
-        }
-        Started::Ready(AlterConfigsResponse::default().with_responses(responses))
+            }
+        });
+        Started::Ready(AlterConfigsResponse::default().with_responses(responses.collect()))
     }
+}
+
+/// The options are exactly `configs`.
+fn replace(options: &mut BTreeMap<String, String>, configs: &[ReplacedConfig]) -> Result<(), Fault> {
+    options.clear();
+    for config in configs {
+        let name = config.name.to_string();
+        let Some(value) = &config.value else {
+            return Err((ErrorCode::InvalidRequest, format!("Null value not supported for : {name}")));
+        };
+        options.insert(name, value.to_string());
+    }
+    Ok(())
 }
 
 pub(crate) struct IncrementalAlterConfigs;
@@ -338,27 +359,24 @@ impl Api for IncrementalAlterConfigs {
     type Response = IncrementalAlterConfigsResponse;
 
     async fn start(cx: &Context, _version: i16, request: Self::Request) -> Started<Self::Response> {
-        let twice = twice(request.resources.iter().map(|one| (one.resource_type, one.resource_name.to_string())));
-        let mut responses = Vec::with_capacity(request.resources.len());
-        for resource in &request.resources {
-            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
-            let outcome = if twice.contains(&(kind, name.to_owned())) {
-                Err((ErrorCode::InvalidRequest, TWICE.to_owned()))
-            } else {
-                let keys: Vec<&str> = resource.configs.iter().map(|config| config.name.as_str()).collect();
-                let changes = |options: &mut BTreeMap<String, String>| {
-                    resource.configs.iter().try_for_each(|config| change(options, config))
-                };
-                alter(cx, kind, name, &keys, request.validate_only, changes).await
-            };
+        let changes = request.resources.iter().map(|resource| Change {
+            kind: resource.resource_type,
+            name: resource.resource_name.as_str(),
+            keys: resource.configs.iter().map(|config| config.name.as_str()).collect(),
+            apply: |options: &mut BTreeMap<String, String>| {
+                resource.configs.iter().try_for_each(|config| change(options, config))
+            },
+        });
+        let outcomes = alter_all(cx, changes.collect(), request.validate_only).await;
+        let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
             let response = AlterConfigsResourceResponse::default()
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
-            responses.push(match outcome {
+            match outcome {
                 Ok(()) => response,
                 Err((code, message)) => response.with_error_code(code.code()).with_error_message(Some(text(message))),
-            });
-        }
-        Started::Ready(IncrementalAlterConfigsResponse::default().with_responses(responses))
+            }
+        });
+        Started::Ready(IncrementalAlterConfigsResponse::default().with_responses(responses.collect()))
     }
 }

@@ -50,14 +50,14 @@ struct WantedTopic {
     partitions: Vec<Wanted>,
 }
 
-fn refused(index: i32, code: ErrorCode, committed: bool) -> FetchPartition {
+fn refused(index: i32, code: ErrorCode) -> FetchPartition {
     FetchPartition {
         index,
         error_code: code.code(),
         high_watermark: -1,
         last_stable_offset: -1,
         log_start_offset: -1,
-        aborted: unknown_topic(code).then(Vec::new).filter(|_| !committed || unknown_topic(code)),
+        aborted: unknown_topic(code).then(Vec::new),
         ..FetchPartition::default()
     }
 }
@@ -146,7 +146,7 @@ async fn collect(cx: &Context, topics: Vec<WantedTopic>, max_bytes: usize, commi
 
 async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, committed: bool) -> FetchPartition {
     let (bucket, offsets, diverging) = match look(cx, wanted) {
-        Look::Refused(code) => return refused(wanted.index, code, committed),
+        Look::Refused(code) => return refused(wanted.index, code),
         Look::Diverging(offsets, end) => (None, offsets, Some(end)),
         Look::Good(bucket, offsets) => (Some(bucket), offsets, None),
     };
@@ -164,15 +164,15 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
         return answer;
     };
     match cx.broker.backend.read(bucket, wanted.offset, budget).await {
-        Ok(read) => {
+        Ok(batches) => {
             // Only the first batch of a response may be larger than what was asked for.
-            if !read.batches.is_empty() && (first || read.batches.len() <= budget) {
-                cx.broker.metrics.fetched_bytes.inc_by(read.batches.len() as u64);
-                answer.records.push(read.batches);
+            if !batches.is_empty() && (first || batches.len() <= budget) {
+                cx.broker.metrics.fetched_bytes.inc_by(batches.len() as u64);
+                answer.records.push(batches);
             }
             answer
         }
-        Err(error) => refused(wanted.index, code_of(&error), committed),
+        Err(error) => refused(wanted.index, code_of(&error)),
     }
 }
 
@@ -243,17 +243,15 @@ impl Api for Fetch {
 
     async fn start(cx: &Context, version: i16, request: Self::Request) -> Started<Self::Response> {
         let correlation_id = cx.correlation_id;
+        let refuse = |code: ErrorCode| {
+            let frame = fetch_body::encode(version, correlation_id, code.code(), 0, Vec::new());
+            Started::Frame(Box::pin(std::future::ready(frame)))
+        };
         if request.session_id != 0 && request.session_epoch > 0 {
-            let code = ErrorCode::FetchSessionIdNotFound.code();
-            return Started::Frame(Box::pin(async move {
-                fetch_body::encode(version, correlation_id, code, 0, Vec::new())
-            }));
+            return refuse(ErrorCode::FetchSessionIdNotFound);
         }
         if !(0..=1).contains(&request.isolation_level) {
-            let code = ErrorCode::UnknownServerError.code();
-            return Started::Frame(Box::pin(async move {
-                fetch_body::encode(version, correlation_id, code, 0, Vec::new())
-            }));
+            return refuse(ErrorCode::UnknownServerError);
         }
         let deadline = Instant::now() + Duration::from_millis(request.max_wait_ms.clamp(0, WAIT_MS_MAX) as u64);
         let min_bytes = u64::try_from(request.min_bytes).unwrap_or(0);

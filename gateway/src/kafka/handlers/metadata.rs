@@ -17,7 +17,6 @@ use sluice_engine::BucketId;
 use sluice_engine::catalog::TableInfo;
 use sluice_protocol::ErrorCode;
 
-use super::topics;
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::{Broker, names, text};
 
@@ -31,11 +30,8 @@ pub(super) const CLUSTER_OPERATIONS: i32 = 8096;
 pub(super) const NO_OPERATIONS: i32 = i32::MIN;
 
 /// The leader epoch of a topic partition; -1 while the bucket answers no requests.
-pub(super) fn leader_epoch(broker: &Broker, bucket: BucketId) -> Result<i32, ErrorCode> {
-    match broker.backend.offsets(bucket) {
-        Ok(offsets) => Ok(offsets.leader_epoch),
-        Err(error) => Err(crate::kafka::error::code_of(&error)),
-    }
+pub(super) fn leader_epoch(broker: &Broker, bucket: BucketId) -> i32 {
+    broker.backend.offsets(bucket).map_or(-1, |offsets| offsets.leader_epoch)
 }
 
 fn partition(broker: &Broker, info: &TableInfo, index: u32) -> MetadataResponsePartition {
@@ -45,7 +41,7 @@ fn partition(broker: &Broker, info: &TableInfo, index: u32) -> MetadataResponseP
     MetadataResponsePartition::default()
         .with_partition_index(index as i32)
         .with_leader_id(me)
-        .with_leader_epoch(epoch.unwrap_or(-1))
+        .with_leader_epoch(epoch)
         .with_replica_nodes(vec![me])
         .with_isr_nodes(vec![me])
 }
@@ -76,7 +72,7 @@ async fn by_name(cx: &Context, name: &str, may_create: bool, operations: bool) -
             return refuse(ErrorCode::InvalidTopicException);
         }
         let buckets = cx.broker.config.kafka_default_partitions;
-        match topics::create(&cx.broker, name, buckets, BTreeMap::new()).await {
+        match cx.broker.backend.create_table(name.to_owned(), buckets, BTreeMap::new()).await {
             Ok(_) => {}
             Err(error) if error.kind == sluice_engine::ErrorKind::AlreadyExists => {}
             Err(error) => tracing::warn!(topic = name, %error, "auto-create"),

@@ -144,7 +144,7 @@ type Parts = Vec<(i32, Option<Bytes>)>;
 fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Parts)> {
     let mut topics: Vec<(TopicKey, Parts)> = Vec::new();
     let mut topic_places: HashMap<TopicKey, usize> = HashMap::new();
-    let mut places: HashMap<(TopicKey, i32), (usize, usize)> = HashMap::new();
+    let mut places: HashMap<(TopicKey, i32), usize> = HashMap::new();
     for topic in request.topic_data.into_iter().filter(|topic| !topic.partition_data.is_empty()) {
         let key = if version >= 13 { TopicKey::Id(topic.topic_id) } else { TopicKey::Name(topic.name.to_string()) };
         let at = *topic_places.entry(key.clone()).or_insert_with(|| {
@@ -154,13 +154,13 @@ fn by_topic(version: i16, request: ProduceRequest) -> Vec<(TopicKey, Parts)> {
         let Some((_, parts)) = topics.get_mut(at) else { continue };
         for part in topic.partition_data {
             match places.get(&(key.clone(), part.index)) {
-                Some((_, place)) => {
+                Some(place) => {
                     if let Some(slot) = parts.get_mut(*place) {
                         slot.1 = part.records;
                     }
                 }
                 None => {
-                    places.insert((key.clone(), part.index), (at, parts.len()));
+                    places.insert((key.clone(), part.index), parts.len());
                     parts.push((part.index, part.records));
                 }
             }

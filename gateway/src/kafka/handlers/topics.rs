@@ -16,15 +16,15 @@ use kafka_protocol::messages::{
     ApiKey, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse,
 };
+use sluice_engine::Error;
 use sluice_engine::catalog::TableInfo;
 use sluice_engine::catalog::options::check_all;
-use sluice_engine::{Error, Result};
 use sluice_protocol::ErrorCode;
 
 use super::configs;
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::error::{code_of, config_code_of};
-use crate::kafka::{Broker, names, text};
+use crate::kafka::{names, text};
 
 /// Topic partitions that one request may create (Kafka's limit).
 const PARTITIONS_MAX: i32 = 10_000;
@@ -33,19 +33,9 @@ const TOO_MANY: &str = "Excessively large number of partitions per request.";
 /// A code and, from the versions that have room, what was wrong.
 type Fault = (ErrorCode, String);
 
-/// Creates a topic.
-pub(super) async fn create(
-    broker: &Broker,
-    name: &str,
-    buckets: u32,
-    options: BTreeMap<String, String>,
-) -> Result<Arc<TableInfo>> {
-    broker.backend.create_table(name.to_owned(), buckets, options).await
-}
-
 pub(crate) struct CreateTopics;
 
-fn options_of(topic: &CreatableTopic) -> std::result::Result<BTreeMap<String, String>, Fault> {
+fn options_of(topic: &CreatableTopic) -> Result<BTreeMap<String, String>, Fault> {
     let mut options = BTreeMap::new();
     let mut nulls = Vec::new();
     for config in &topic.configs {
@@ -62,7 +52,7 @@ fn options_of(topic: &CreatableTopic) -> std::result::Result<BTreeMap<String, St
     Err((ErrorCode::InvalidConfig, format!("Null value not supported for topic configs: {}", nulls.join(","))))
 }
 
-fn assigned(topic: &CreatableTopic, node_id: i32) -> std::result::Result<Option<i32>, Fault> {
+fn assigned(topic: &CreatableTopic, node_id: i32) -> Result<Option<i32>, Fault> {
     if topic.assignments.is_empty() {
         return Ok(None);
     }
@@ -84,7 +74,7 @@ fn assigned(topic: &CreatableTopic, node_id: i32) -> std::result::Result<Option<
 fn check_brokers<'a>(
     mut assignments: impl Iterator<Item = &'a [kafka_protocol::messages::BrokerId]>,
     node_id: i32,
-) -> std::result::Result<(), Fault> {
+) -> Result<(), Fault> {
     match assignments.find_map(|ids| ids.iter().find(|id| id.0 != node_id)) {
         None => Ok(()),
         Some(id) => {
@@ -100,7 +90,7 @@ fn plan(
     cx: &Context,
     topic: &CreatableTopic,
     earlier: &HashMap<String, String>,
-) -> std::result::Result<(u32, BTreeMap<String, String>), Fault> {
+) -> Result<(u32, BTreeMap<String, String>), Fault> {
     let name = topic.name.as_str();
     let tables = cx.broker.backend.tables();
     if let Some(fault) = names::fault(name) {
@@ -207,10 +197,12 @@ impl Api for CreateTopics {
                 results.push(created(cx, topic, uuid::Uuid::new_v4(), buckets, &options));
                 continue;
             }
-            results.push(match create(&cx.broker, &topic.name, buckets, options.clone()).await {
-                Ok(info) => created(cx, topic, info.uuid, buckets, &options),
-                Err(error) => refused(topic, (config_code_of(&error), error.message)),
-            });
+            results.push(
+                match cx.broker.backend.create_table(topic.name.to_string(), buckets, options.clone()).await {
+                    Ok(info) => created(cx, topic, info.uuid, buckets, &options),
+                    Err(error) => refused(topic, (config_code_of(&error), error.message)),
+                },
+            );
         }
         Started::Ready(CreateTopicsResponse::default().with_topics(results))
     }
@@ -237,7 +229,7 @@ pub(crate) struct DeleteTopics;
 const NO_TOPIC: &str = "This server does not host this topic-partition.";
 const NO_TOPIC_ID: &str = "This server does not host this topic ID.";
 
-async fn delete(cx: &Context, name: Option<&str>, id: uuid::Uuid) -> std::result::Result<Arc<TableInfo>, Fault> {
+async fn delete(cx: &Context, name: Option<&str>, id: uuid::Uuid) -> Result<Arc<TableInfo>, Fault> {
     let tables = cx.broker.backend.tables();
     let info = match name {
         Some(_) if !id.is_nil() => {
@@ -303,7 +295,7 @@ async fn grow(
     cx: &Context,
     topic: &kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic,
     validate_only: bool,
-) -> std::result::Result<(), Fault> {
+) -> Result<(), Fault> {
     let missing = || (ErrorCode::UnknownTopicOrPartition, NO_TOPIC.to_owned());
     let info = cx.broker.topic(&topic.name).ok_or_else(missing)?;
     let (now, wanted) = (info.buckets as i32, topic.count);
