@@ -6,14 +6,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::catalog::{TableInfo, View};
 use crate::config::LogOptions;
 use crate::error::Result;
 use crate::kv::Change;
-use crate::tablet::{Appended, Offsets, RawBatch, WatchGuard};
+use crate::tablet::{Appended, Batches, Offsets, RawBatch, WatchGuard};
 use crate::types::{BucketId, TableId};
 
 /// A boxed future, so that the trait can be an object.
@@ -74,7 +73,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Reads whole batches from the one that holds `offset` on, as far as they are visible: at most
     /// `max_bytes` but always one, and none at the end.
-    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>>;
+    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>>;
 
     /// Where a bucket's log stands.
     ///

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
@@ -24,7 +23,7 @@ use crate::kv::{Change, KvStore, RocksStore};
 use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
 use crate::shard::{Append, AppendReply, Shards};
-use crate::tablet::{Appended, Offsets, RawBatch, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
+use crate::tablet::{Appended, Batches, Offsets, RawBatch, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
 use crate::types::{BucketId, TableId};
 
 /// The embedded engine.
@@ -420,15 +419,18 @@ impl Backend for Embedded {
         })
     }
 
-    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
+    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>> {
         Box::pin(async move {
             let tablet = self.core.tablet(bucket)?;
+            if let Some(range) = tablet.range(offset, max_bytes)? {
+                return Ok(Batches::File(range));
+            }
             if let Reading::Done(batches) = tablet.read(offset, max_bytes, ReadLimit::Visible, false)? {
-                return Ok(batches);
+                return Ok(Batches::Bytes(batches));
             }
             let read = move || tablet.read(offset, max_bytes, ReadLimit::Visible, true);
             match self.readers.run(read).await?? {
-                Reading::Done(batches) => Ok(batches),
+                Reading::Done(batches) => Ok(Batches::Bytes(batches)),
                 Reading::WouldBlock => Err(Error::new(ErrorKind::Internal, "a blocking read would block")),
             }
         })

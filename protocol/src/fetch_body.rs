@@ -1,16 +1,26 @@
 //! A Fetch response as a list of pieces: envelope bytes and untouched record batches.
 //!
-//! The codec crate copies record bytes into its buffer; here they stay the slices they are, so a
-//! fetch costs no copy in user space. Layout after FetchResponse.json, versions 4 to 18.
+//! The codec crate copies record bytes into its buffer; here they stay what they are (slices, or
+//! ranges of a file), so a fetch costs no copy in user space. Layout after FetchResponse.json,
+//! versions 4 to 18.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 
 use crate::frame;
 
+/// A piece of a response frame.
+#[derive(Debug, Clone)]
+pub enum Piece<R> {
+    /// Encoded here.
+    Envelope(Bytes),
+    /// Record batches as they were handed in.
+    Records(R),
+}
+
 /// One topic partition's part of the response.
-#[derive(Debug, Clone, Default)]
-pub struct FetchPartition {
+#[derive(Debug, Clone)]
+pub struct FetchPartition<R> {
     /// Topic partition number.
     pub index: i32,
     /// Kafka error code.
@@ -25,29 +35,50 @@ pub struct FetchPartition {
     pub aborted: Option<Vec<(i64, i64)>>,
     /// Where the log of the asked epoch ends, when it diverges (KIP-595): (epoch, end offset).
     pub diverging: Option<(i32, i64)>,
-    /// Whole batches, in order.
-    pub records: Vec<Bytes>,
+    /// Whole batches and their length in bytes.
+    pub records: Option<(R, usize)>,
+}
+
+impl<R> Default for FetchPartition<R> {
+    fn default() -> Self {
+        Self {
+            index: 0,
+            error_code: 0,
+            high_watermark: 0,
+            last_stable_offset: 0,
+            log_start_offset: 0,
+            aborted: None,
+            diverging: None,
+            records: None,
+        }
+    }
 }
 
 /// One topic's part of the response.
-#[derive(Debug, Clone, Default)]
-pub struct FetchTopic {
+#[derive(Debug, Clone)]
+pub struct FetchTopic<R> {
     /// Used below version 13.
     pub name: String,
     /// Used from version 13 on.
     pub id: [u8; 16],
     /// Partitions in request order.
-    pub partitions: Vec<FetchPartition>,
+    pub partitions: Vec<FetchPartition<R>>,
 }
 
-struct Writer {
+struct Writer<R> {
     version: i16,
-    pieces: Vec<Bytes>,
+    pieces: Vec<Piece<R>>,
     buf: BytesMut,
-    borrowed: usize,
+    /// Length of all pieces, bytes.
+    total: usize,
 }
 
-impl Writer {
+impl<R> Writer<R> {
+    fn end_envelope(&mut self) {
+        self.total += self.buf.len();
+        self.pieces.push(Piece::Envelope(self.buf.split().freeze()));
+    }
+
     fn flexible(&self) -> bool {
         self.version >= 12
     }
@@ -70,17 +101,16 @@ impl Writer {
         }
     }
 
-    fn records(&mut self, records: Vec<Bytes>) {
-        let len: usize = records.iter().map(Bytes::len).sum();
-        self.array_len(len);
-        if len > 0 {
-            self.pieces.push(self.buf.split().freeze());
-            self.borrowed += len;
-            self.pieces.extend(records);
+    fn records(&mut self, records: Option<(R, usize)>) {
+        self.array_len(records.as_ref().map_or(0, |(_, len)| *len));
+        if let Some((records, len)) = records {
+            self.end_envelope();
+            self.total += len;
+            self.pieces.push(Piece::Records(records));
         }
     }
 
-    fn partition(&mut self, partition: FetchPartition) {
+    fn partition(&mut self, partition: FetchPartition<R>) {
         self.buf.put_i32(partition.index);
         self.buf.put_i16(partition.error_code);
         self.buf.put_i64(partition.high_watermark);
@@ -116,7 +146,7 @@ impl Writer {
         }
     }
 
-    fn topic(&mut self, topic: FetchTopic) {
+    fn topic(&mut self, topic: FetchTopic<R>) {
         if self.version >= 13 {
             self.buf.put_slice(&topic.id);
         } else if self.flexible() {
@@ -136,15 +166,15 @@ impl Writer {
 
 /// Encodes a whole response frame, its length first, as pieces to be written one after the other.
 #[must_use]
-pub fn encode(
+pub fn encode<R>(
     version: i16,
     correlation_id: i32,
     error_code: i16,
     session_id: i32,
-    topics: Vec<FetchTopic>,
-) -> Vec<Bytes> {
+    topics: Vec<FetchTopic<R>>,
+) -> Vec<Piece<R>> {
     let buf = frame::start_response(ApiKey::Fetch, version, correlation_id, 256);
-    let mut writer = Writer { version, pieces: Vec::new(), buf, borrowed: 0 };
+    let mut writer = Writer { version, pieces: Vec::new(), buf, total: 0 };
     writer.buf.put_i32(0);
     if version >= 7 {
         writer.buf.put_i16(error_code);
@@ -155,11 +185,10 @@ pub fn encode(
         writer.topic(topic);
     }
     writer.tags();
-    writer.pieces.push(writer.buf.freeze());
-    let total: usize = writer.pieces.iter().map(Bytes::len).sum();
-    if let Some(first) = writer.pieces.first_mut() {
+    writer.end_envelope();
+    if let Some(Piece::Envelope(first)) = writer.pieces.first_mut() {
         let mut head = BytesMut::from(first.as_ref());
-        let extra = total - head.len();
+        let extra = writer.total - head.len();
         frame::finish_response(&mut head, extra);
         *first = head.freeze();
     }
@@ -182,12 +211,17 @@ mod tests {
                 last_stable_offset: 8,
                 log_start_offset: 2,
                 aborted: Some(vec![(7, 3)]),
-                records: vec![Bytes::from_static(b"abc"), Bytes::from_static(b"de")],
+                records: Some((Bytes::from_static(b"abcde"), 5)),
                 ..FetchPartition::default()
             };
             let bad = FetchPartition { index: 2, error_code: 3, high_watermark: -1, ..FetchPartition::default() };
             let topic = FetchTopic { name: "t".into(), id: [5; 16], partitions: vec![good, bad] };
-            let mut bytes = Bytes::from(encode(version, 42, 0, 0, vec![topic]).concat());
+            let pieces = encode(version, 42, 0, 0, vec![topic]);
+            let mut bytes = BytesMut::new();
+            for (Piece::Envelope(piece) | Piece::Records(piece)) in pieces {
+                bytes.put(piece);
+            }
+            let mut bytes = bytes.freeze();
             assert_eq!(bytes.get_i32() as usize, bytes.len());
             assert_eq!(bytes.get_i32(), 42);
             if version >= 12 {

@@ -5,10 +5,12 @@
 //! file's bytes and length durable, `sync_dir` its name. What was not synced may be lost page by
 //! page, in any order. After a failed `sync` nothing is known about the pages it covered.
 
+mod page_cache;
 mod real;
 pub mod sim;
 
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,6 +93,18 @@ pub trait DiskFile: Send + Sync {
     /// # Errors
     /// The operating system's.
     fn read_cached_at(&self, position: u64, buf: &mut [u8]) -> io::Result<Option<usize>>;
+    /// Whether all of a range is in memory, so that [`DiskFile::send_to`] would not wait for the disk.
+    fn is_cached(&self, _position: u64, _len: u64) -> bool {
+        false
+    }
+    /// Sends up to `len` bytes to a socket without copying them; how many went.
+    ///
+    /// # Errors
+    /// The operating system's, `WouldBlock` when the socket is full; `Unsupported` where there is no
+    /// such way (then [`DiskFile::is_cached`] is never true).
+    fn send_to(&self, _socket: BorrowedFd<'_>, _position: u64, _len: u64) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes bytes and length durable.
     ///
     /// # Errors

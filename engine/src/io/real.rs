@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{Disk, DiskFile, Entry};
+use super::{Disk, DiskFile, Entry, page_cache};
 
 /// [`Disk`] on the operating system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -125,6 +126,16 @@ impl DiskFile for RealFile {
             Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR | Errno::NOSYS) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn is_cached(&self, position: u64, len: u64) -> bool {
+        page_cache::holds(&self.0, position, len)
+    }
+
+    fn send_to(&self, socket: BorrowedFd<'_>, position: u64, len: u64) -> io::Result<u64> {
+        let mut at = position;
+        let sent = rustix::fs::sendfile(socket, &self.0, Some(&mut at), usize::try_from(len).unwrap_or(usize::MAX))?;
+        Ok(sent as u64)
     }
 
     fn sync(&self) -> io::Result<()> {

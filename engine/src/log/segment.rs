@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::RwLock;
 
@@ -103,6 +104,8 @@ pub struct Segment {
     pub path: PathBuf,
     /// Grows under the writer, read by all.
     pub tail: RwLock<Tail>,
+    /// Cleared when a send straight from the file failed.
+    pub sendable: AtomicBool,
 }
 
 /// The file name of a segment's data.
@@ -119,7 +122,13 @@ impl Segment {
     pub fn create(disk: &dyn Disk, directory: &Path, base_offset: i64) -> std::io::Result<Arc<Self>> {
         let path = log_path(directory, base_offset);
         let file = disk.create(&path)?;
-        Ok(Arc::new(Self { base_offset, file, path, tail: RwLock::new(Tail::new(base_offset)) }))
+        Ok(Arc::new(Self {
+            base_offset,
+            file,
+            path,
+            tail: RwLock::new(Tail::new(base_offset)),
+            sendable: AtomicBool::new(true),
+        }))
     }
 
     /// Opens an existing segment file with nothing known of it.
@@ -129,7 +138,7 @@ impl Segment {
     pub fn open(disk: &dyn Disk, directory: &Path, base_offset: i64) -> std::io::Result<Self> {
         let path = log_path(directory, base_offset);
         let file = disk.open(&path)?;
-        Ok(Self { base_offset, file, path, tail: RwLock::new(Tail::new(base_offset)) })
+        Ok(Self { base_offset, file, path, tail: RwLock::new(Tail::new(base_offset)), sendable: AtomicBool::new(true) })
     }
 
     /// The path of the segment's state file.

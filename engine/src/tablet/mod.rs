@@ -25,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 pub use append::{Appended, RawBatch, Refusal, prepare};
-pub use read::{ReadLimit, Reading};
+pub use read::{Batches, FileRange, ReadLimit, Reading};
 
 use crate::clock::Clock;
 use crate::config::{LogOptions, Visibility};

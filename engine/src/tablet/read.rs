@@ -1,11 +1,13 @@
 //! Reading whole batches as the bytes they are.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use sluice_protocol::batch::{BatchHeader, HEADER_LEN};
 use sluice_protocol::records;
 
@@ -31,12 +33,85 @@ pub enum Reading {
     WouldBlock,
 }
 
+/// Whole batches, as they are stored.
+#[derive(Debug, Clone)]
+pub enum Batches {
+    /// In memory of our own.
+    Bytes(Bytes),
+    /// In the page cache.
+    File(FileRange),
+}
+
+impl Batches {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::File(range) => range.len as usize,
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Whole batches in a segment's file, all in the page cache when they were found. They stay readable
+/// when the segment is removed, and never change: a log is only appended to.
+#[derive(Clone)]
+pub struct FileRange {
+    segment: Arc<Segment>,
+    position: u64,
+    len: u64,
+}
+
+impl std::fmt::Debug for FileRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}+{}", self.segment.path.display(), self.position, self.len)
+    }
+}
+
+impl FileRange {
+    /// Length in bytes.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Sends what follows the first `sent` bytes to a socket; how many bytes went.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket is full; the socket's; the disk's, after which the segment is read
+    /// the ordinary way, where the next reader learns what is wrong.
+    pub fn send_to(&self, socket: BorrowedFd<'_>, sent: u64) -> std::io::Result<u64> {
+        let left = self.len.saturating_sub(sent);
+        let outcome = self.segment.file.send_to(socket, self.position + sent, left);
+        match &outcome {
+            Ok(0) if left > 0 => {
+                self.segment.sendable.store(false, Ordering::Relaxed);
+                Err(std::io::ErrorKind::UnexpectedEof.into())
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+                self.segment.sendable.store(false, Ordering::Relaxed);
+                outcome
+            }
+            _ => outcome,
+        }
+    }
+}
+
 /// Largest payload that a look-up by time decodes.
 const DECODE_MAX: usize = 256 << 20;
 /// How many sequential readers find their place without a search.
 const CURSORS_MAX: usize = 16;
 /// Smallest read from a file.
 const READ_MIN: usize = 4096;
+/// Below this a copy costs less than a system call of its own.
+const SEND_MIN: u64 = 64 << 10;
 
 /// Where recent reads ended: the next sequential read starts there without searching.
 #[derive(Debug, Default)]
@@ -46,6 +121,10 @@ impl Cursors {
     fn take(&mut self, offset: i64, segment: i64) -> Option<u64> {
         let at = self.0.iter().position(|(o, s, _)| *o == offset && *s == segment)?;
         self.0.remove(at).map(|(_, _, position)| position)
+    }
+
+    fn find(&self, offset: i64, segment: i64) -> Option<u64> {
+        self.0.iter().find(|(o, s, _)| *o == offset && *s == segment).map(|(_, _, position)| *position)
     }
 
     fn put(&mut self, offset: i64, segment: i64, position: u64) {
@@ -108,12 +187,8 @@ fn read_at(segment: &Segment, position: u64, len: usize, may_wait: bool) -> std:
 }
 
 impl Tablet {
-    /// Reads whole batches from the one that holds `offset` on: at most `max_bytes`, but always one
-    /// (KIP-74). With `may_wait` false only what is in memory is read.
-    ///
-    /// # Errors
-    /// `OffsetOutOfRange`; the disk's; the reason why the bucket is offline.
-    pub fn read(&self, offset: i64, max_bytes: usize, limit: ReadLimit, may_wait: bool) -> Result<Reading> {
+    /// One past the last offset that a reader of `offset` may see.
+    fn end_for(&self, offset: i64, limit: ReadLimit) -> Result<i64> {
         self.check_online()?;
         let end = match limit {
             ReadLimit::Visible => self.high_watermark(),
@@ -123,6 +198,51 @@ impl Tablet {
         if offset < log_start || offset > end {
             return Err(out_of_range(self.id, offset, log_start, end));
         }
+        Ok(end)
+    }
+
+    /// Whole visible batches from `offset` on, at most `max_bytes`, where they can be sent without a copy: `offset`
+    /// is where an earlier read ended, and all is in memory. No header is looked at: the range ends
+    /// where an entry of the sparse index or the segment's end says that a batch ends, so it may be
+    /// up to an index interval shorter than what [`Tablet::read`] gives.
+    ///
+    /// # Errors
+    /// As [`Tablet::read`].
+    pub fn range(&self, offset: i64, max_bytes: usize) -> Result<Option<FileRange>> {
+        let end = self.end_for(offset, ReadLimit::Visible)?;
+        let segments = Arc::clone(&self.segments.read());
+        let after = segments.partition_point(|segment| segment.base_offset <= offset);
+        let Some(segment) = after.checked_sub(1).and_then(|at| segments.get(at)) else { return Ok(None) };
+        let Some(position) = self.cursors.lock().find(offset, segment.base_offset) else { return Ok(None) };
+        let limit = position.saturating_add(max_bytes as u64);
+        let (next, to) = {
+            let tail = segment.tail.read();
+            if tail.end_offset <= end && tail.end_position <= limit {
+                (tail.end_offset, tail.end_position)
+            } else {
+                let after = tail.index.partition_point(|entry| entry.offset <= end && entry.position <= limit);
+                let entry = after.checked_sub(1).and_then(|at| tail.index.get(at));
+                entry.map_or((offset, position), |entry| (entry.offset, entry.position))
+            }
+        };
+        let len = to.saturating_sub(position);
+        let sendable = segment.sendable.load(Ordering::Relaxed);
+        if len < SEND_MIN || !sendable || !segment.file.is_cached(position, len) {
+            return Ok(None);
+        }
+        let mut cursors = self.cursors.lock();
+        cursors.take(offset, segment.base_offset);
+        cursors.put(next, segment.base_offset, to);
+        Ok(Some(FileRange { segment: Arc::clone(segment), position, len }))
+    }
+
+    /// Reads whole batches from the one that holds `offset` on: at most `max_bytes`, but always one
+    /// (KIP-74). With `may_wait` false only what is in memory is read.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`; the disk's; the reason why the bucket is offline.
+    pub fn read(&self, offset: i64, max_bytes: usize, limit: ReadLimit, may_wait: bool) -> Result<Reading> {
+        let end = self.end_for(offset, limit)?;
         if offset == end {
             return Ok(Reading::Done(Bytes::new()));
         }

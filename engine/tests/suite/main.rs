@@ -5,4 +5,5 @@ mod fixture;
 mod model;
 mod r4_rerouting;
 mod recovery;
+mod send;
 mod sim;

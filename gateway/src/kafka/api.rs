@@ -5,11 +5,15 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Decodable, Encodable, Message};
+use sluice_engine::tablet::Batches;
+use sluice_protocol::fetch_body::Piece;
 
 use super::Broker;
+
+/// A response frame in pieces.
+pub(crate) type Frame = Vec<Piece<Batches>>;
 
 /// A boxed future of a response.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -37,7 +41,7 @@ pub(crate) enum Started<R> {
     /// The response is to come.
     Pending(BoxFuture<R>),
     /// A frame that is encoded already, in pieces.
-    Frame(BoxFuture<Vec<Bytes>>),
+    Frame(BoxFuture<Frame>),
     /// No response (acks=0); `false` closes the connection, the only way to tell.
     Silent(BoxFuture<bool>),
 }

@@ -7,19 +7,22 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use sluice_engine::tablet::{Batches, FileRange};
+use sluice_protocol::fetch_body::Piece;
 use sluice_protocol::frame;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Broker;
-use super::api::Context;
+use super::api::{Context, Frame};
 use super::handlers::{self, Closed, Outcome};
 
 /// Requests of one connection whose responses are outstanding.
@@ -168,14 +171,30 @@ async fn write_all(
     Ok(())
 }
 
-async fn write_pieces(writer: &mut OwnedWriteHalf, pieces: Vec<Bytes>) -> io::Result<()> {
-    let mut pieces = VecDeque::from(pieces);
+/// Pieces that one call writes at most.
+const SLICES_MAX: usize = 64;
+
+async fn write_pieces(writer: &mut OwnedWriteHalf, pieces: Frame) -> io::Result<()> {
+    let mut slices = VecDeque::new();
+    for piece in pieces {
+        match piece {
+            Piece::Envelope(bytes) | Piece::Records(Batches::Bytes(bytes)) => slices.push_back(bytes),
+            Piece::Records(Batches::File(range)) => {
+                write_slices(writer, &mut slices).await?;
+                send_range(writer, &range).await?;
+            }
+        }
+    }
+    write_slices(writer, &mut slices).await
+}
+
+async fn write_slices(writer: &mut OwnedWriteHalf, pieces: &mut VecDeque<Bytes>) -> io::Result<()> {
     while let Some(first) = pieces.front() {
         if first.is_empty() {
             pieces.pop_front();
             continue;
         }
-        let slices: Vec<IoSlice<'_>> = pieces.iter().take(64).map(|piece| IoSlice::new(piece)).collect();
+        let slices: Vec<IoSlice<'_>> = pieces.iter().take(SLICES_MAX).map(|piece| IoSlice::new(piece)).collect();
         let mut written = writer.write_vectored(&slices).await?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
@@ -188,6 +207,17 @@ async fn write_pieces(writer: &mut OwnedWriteHalf, pieces: Vec<Bytes>) -> io::Re
                 pieces.pop_front();
             }
         }
+    }
+    Ok(())
+}
+
+/// Sends from the page cache; the bytes never enter this process.
+async fn send_range(writer: &OwnedWriteHalf, range: &FileRange) -> io::Result<()> {
+    let stream: &TcpStream = writer.as_ref();
+    let mut sent = 0;
+    while sent < range.len() {
+        let send = || range.send_to(stream.as_fd(), sent);
+        sent += stream.async_io(Interest::WRITABLE, send).await?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
 use sluice_engine::BucketId;
-use sluice_engine::tablet::Offsets;
+use sluice_engine::tablet::{Batches, Offsets};
 use sluice_protocol::ErrorCode;
 use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
@@ -50,7 +50,7 @@ struct WantedTopic {
     partitions: Vec<Wanted>,
 }
 
-fn refused(index: i32, code: ErrorCode) -> FetchPartition {
+fn refused(index: i32, code: ErrorCode) -> FetchPartition<Batches> {
     FetchPartition {
         index,
         error_code: code.code(),
@@ -126,7 +126,12 @@ fn is_ripe(cx: &Context, topics: &[WantedTopic], min_bytes: u64) -> bool {
     !any || bytes >= min_bytes
 }
 
-async fn collect(cx: &Context, topics: Vec<WantedTopic>, max_bytes: usize, committed: bool) -> Vec<FetchTopic> {
+async fn collect(
+    cx: &Context,
+    topics: Vec<WantedTopic>,
+    max_bytes: usize,
+    committed: bool,
+) -> Vec<FetchTopic<Batches>> {
     let mut left = max_bytes;
     let mut first = true;
     let mut answers = Vec::with_capacity(topics.len());
@@ -134,7 +139,7 @@ async fn collect(cx: &Context, topics: Vec<WantedTopic>, max_bytes: usize, commi
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in &topic.partitions {
             let answer = read_one(cx, wanted, left, first, committed).await;
-            let len: usize = answer.records.iter().map(bytes::Bytes::len).sum();
+            let len = answer.records.as_ref().map_or(0, |(_, len)| *len);
             first &= len == 0;
             left = left.saturating_sub(len);
             partitions.push(answer);
@@ -144,7 +149,7 @@ async fn collect(cx: &Context, topics: Vec<WantedTopic>, max_bytes: usize, commi
     answers
 }
 
-async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, committed: bool) -> FetchPartition {
+async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, committed: bool) -> FetchPartition<Batches> {
     let (bucket, offsets, diverging) = match look(cx, wanted) {
         Look::Refused(code) => return refused(wanted.index, code),
         Look::Diverging(offsets, end) => (None, offsets, Some(end)),
@@ -166,9 +171,10 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
     match cx.broker.backend.read(bucket, wanted.offset, budget).await {
         Ok(batches) => {
             // Only the first batch of a response may be larger than what was asked for.
-            if !batches.is_empty() && (first || batches.len() <= budget) {
-                cx.broker.metrics.fetched_bytes.inc_by(batches.len() as u64);
-                answer.records.push(batches);
+            let len = batches.len();
+            if len > 0 && (first || len <= budget) {
+                cx.broker.metrics.fetched_bytes.inc_by(len as u64);
+                answer.records = Some((batches, len));
             }
             answer
         }

@@ -19,17 +19,18 @@ use std::sync::LazyLock;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Decodable, Encodable, Message};
+use sluice_protocol::fetch_body::Piece;
 use sluice_protocol::frame::{self, RequestHeader};
 use sluice_protocol::shape::{self, ShapeLimits};
 
-use super::api::{Api, BoxFuture, Context, Started};
+use super::api::{Api, BoxFuture, Context, Frame, Started};
 
 /// A request whose first phase is over.
 pub(crate) enum Outcome {
-    /// Frames to write.
-    Ready(Vec<Bytes>),
-    /// Frames to come; `None` writes nothing, `Err` closes the connection.
-    Pending(BoxFuture<Result<Option<Vec<Bytes>>, Closed>>),
+    /// A frame to write.
+    Ready(Frame),
+    /// A frame to come; `None` writes nothing, `Err` closes the connection.
+    Pending(BoxFuture<Result<Option<Frame>, Closed>>),
 }
 
 /// The connection must be closed: why, for the log.
@@ -87,16 +88,16 @@ async fn run<A: Api>(cx: &Context, header: &RequestHeader, mut body: Bytes) -> R
     }
 }
 
-fn encode<A: Api>(response: &A::Response, version: i16, correlation_id: i32) -> Result<Vec<Bytes>, Closed> {
+fn encode<A: Api>(response: &A::Response, version: i16, correlation_id: i32) -> Result<Frame, Closed> {
     encode_as(A::KEY, response, version, correlation_id)
 }
 
-fn encode_as<R: Encodable>(key: ApiKey, response: &R, version: i16, correlation_id: i32) -> Result<Vec<Bytes>, Closed> {
+fn encode_as<R: Encodable>(key: ApiKey, response: &R, version: i16, correlation_id: i32) -> Result<Frame, Closed> {
     let size = response.compute_size(version).map_err(|error| Closed::Encode(error.to_string()))?;
     let mut buf: BytesMut = frame::start_response(key, version, correlation_id, size);
     response.encode(&mut buf, version).map_err(|error| Closed::Encode(error.to_string()))?;
     frame::finish_response(&mut buf, 0);
-    Ok(vec![buf.freeze()])
+    Ok(vec![Piece::Envelope(buf.freeze())])
 }
 
 macro_rules! apis {
