@@ -52,7 +52,7 @@ class Kill(threading.Thread):
             self.why = None if p.returncode == 0 else f'exit code {p.returncode}'
         except subprocess.TimeoutExpired:
             self.why = 'not back in 90 s'
-        note(f'the kill command took {time.time() - t:.1f} s')
+        note(f'the kill command took {time.time() - t:.1f} s' + (f': {self.why}' if self.why else ''))
 
 
 t0 = time.time()
