@@ -14,6 +14,7 @@ pub mod io;
 pub mod kv;
 pub mod log;
 mod pool;
+pub mod row;
 mod shard;
 pub mod tablet;
 pub mod types;

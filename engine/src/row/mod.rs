@@ -1,0 +1,5 @@
+//! Rows of typed tables: types, encodings, and the log batches that hold them.
+
+pub mod types;
+
+pub use types::{ChangeType, Column, DataType, Datum, Row, Schema};

@@ -1,0 +1,205 @@
+//! Types, columns, schemas and values of typed tables (table-model §§2, 3).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A scalar type with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum DataType {
+    /// true or false.
+    Boolean,
+    /// 8 bits, signed.
+    #[serde(rename = "TINYINT")]
+    TinyInt,
+    /// 16 bits, signed.
+    #[serde(rename = "SMALLINT")]
+    SmallInt,
+    /// 32 bits, signed.
+    Int,
+    /// 64 bits, signed.
+    #[serde(rename = "BIGINT")]
+    BigInt,
+    /// IEEE-754, 32 bits.
+    Float,
+    /// IEEE-754, 64 bits.
+    Double,
+    /// Exact: `precision` digits in all (1 to 38), `scale` of them after the point.
+    Decimal {
+        /// Digits in all.
+        precision: u8,
+        /// Digits after the point.
+        scale: u8,
+    },
+    /// Text of a declared length in code points, which is not enforced.
+    Char {
+        /// Code points.
+        length: u32,
+    },
+    /// Text.
+    String,
+    /// Exactly `length` bytes.
+    Binary {
+        /// Bytes.
+        length: u32,
+    },
+    /// Bytes.
+    Bytes,
+    /// Days since 1970-01-01.
+    Date,
+    /// Time of day; rows hold milliseconds whatever the precision.
+    Time {
+        /// Digits after the second, 0 to 9.
+        precision: u8,
+    },
+    /// Date and time of no zone.
+    Timestamp {
+        /// Digits after the second, 0 to 9.
+        precision: u8,
+    },
+    /// An instant.
+    TimestampLtz {
+        /// Digits after the second, 0 to 9.
+        precision: u8,
+    },
+}
+
+impl fmt::Display for DataType {
+    /// As Flink's DDL spells it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boolean => f.write_str("BOOLEAN"),
+            Self::TinyInt => f.write_str("TINYINT"),
+            Self::SmallInt => f.write_str("SMALLINT"),
+            Self::Int => f.write_str("INT"),
+            Self::BigInt => f.write_str("BIGINT"),
+            Self::Float => f.write_str("FLOAT"),
+            Self::Double => f.write_str("DOUBLE"),
+            Self::Decimal { precision, scale } => write!(f, "DECIMAL({precision}, {scale})"),
+            Self::Char { length } => write!(f, "CHAR({length})"),
+            Self::String => f.write_str("STRING"),
+            Self::Binary { length } => write!(f, "BINARY({length})"),
+            Self::Bytes => f.write_str("BYTES"),
+            Self::Date => f.write_str("DATE"),
+            Self::Time { precision } => write!(f, "TIME({precision})"),
+            Self::Timestamp { precision } => write!(f, "TIMESTAMP({precision})"),
+            Self::TimestampLtz { precision } => write!(f, "TIMESTAMP_LTZ({precision})"),
+        }
+    }
+}
+
+/// A value of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Datum {
+    /// No value.
+    Null,
+    /// BOOLEAN.
+    Boolean(bool),
+    /// TINYINT.
+    TinyInt(i8),
+    /// SMALLINT.
+    SmallInt(i16),
+    /// INT.
+    Int(i32),
+    /// BIGINT.
+    BigInt(i64),
+    /// FLOAT.
+    Float(f32),
+    /// DOUBLE.
+    Double(f64),
+    /// DECIMAL, without its point: the value times ten to the scale.
+    Decimal(i128),
+    /// CHAR and STRING.
+    String(String),
+    /// BINARY and BYTES.
+    Bytes(Vec<u8>),
+    /// DATE, days since 1970-01-01.
+    Date(i32),
+    /// TIME, milliseconds of the day.
+    Time(i32),
+    /// TIMESTAMP and TIMESTAMP_LTZ.
+    Timestamp {
+        /// Milliseconds since 1970-01-01T00:00:00 (of no zone, or UTC); may be negative.
+        ms: i64,
+        /// Nanoseconds of the millisecond, 0 to 999,999.
+        nanos: u32,
+    },
+}
+
+/// A row: one value for each column of its schema, in order.
+pub type Row = Vec<Datum>;
+
+/// What a row of a changelog does; the numbers are those of Fluss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ChangeType {
+    /// `+A`: appended to a log table.
+    Append = 0,
+    /// `+I`: a new key.
+    Insert = 1,
+    /// `-U`: a key's row before an update.
+    UpdateBefore = 2,
+    /// `+U`: a key's row after an update.
+    UpdateAfter = 3,
+    /// `-D`: a key's last row.
+    Delete = 4,
+}
+
+impl ChangeType {
+    /// The type with a number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Self> {
+        [Self::Append, Self::Insert, Self::UpdateBefore, Self::UpdateAfter, Self::Delete].get(number as usize).copied()
+    }
+}
+
+impl fmt::Display for ChangeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Append => "+A",
+            Self::Insert => "+I",
+            Self::UpdateBefore => "-U",
+            Self::UpdateAfter => "+U",
+            Self::Delete => "-D",
+        })
+    }
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Never reused within the table; what matches columns over versions of the schema.
+    pub id: u32,
+    /// Its name, case-sensitive.
+    pub name: String,
+    /// Its type.
+    #[serde(flatten)]
+    pub data_type: DataType,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// What people say about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// One version of a table's schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schema {
+    /// From 1, one more for each accepted change.
+    pub id: i16,
+    /// In declaration order.
+    pub columns: Vec<Column>,
+    /// Places in `columns` of the primary key, in key order; empty for log tables.
+    pub primary_key: Vec<usize>,
+    /// Largest column id ever given out, for the next one.
+    pub highest_column_id: u32,
+}
+
+impl Schema {
+    /// The place of a column.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+}
