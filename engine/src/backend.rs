@@ -12,7 +12,7 @@ use crate::catalog::{TableInfo, View};
 use crate::config::LogOptions;
 use crate::error::Result;
 use crate::kv::Change;
-use crate::tablet::{Appended, Batches, Offsets, RawBatch, WatchGuard};
+use crate::tablet::{Appended, Batches, LogBatch, Offsets, WatchGuard};
 use crate::types::{BucketId, TableId};
 
 /// A boxed future, so that the trait can be an object.
@@ -69,7 +69,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Queues an append: once this is ready its place among the bucket's appends is fixed, and the
     /// inner future brings its outcome.
-    fn append(&self, bucket: BucketId, batch: RawBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
+    fn append(&self, bucket: BucketId, batch: LogBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
 
     /// Reads whole batches from the one that holds `offset` on, as far as they are visible: at most
     /// `max_bytes` but always one, and none at the end.

@@ -23,7 +23,7 @@ use crate::kv::{Change, KvStore, RocksStore};
 use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
 use crate::shard::{Append, AppendReply, Shards};
-use crate::tablet::{Appended, Batches, Offsets, RawBatch, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
+use crate::tablet::{Appended, Batches, LogBatch, Offsets, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
 use crate::types::{BucketId, TableId};
 
 /// The embedded engine.
@@ -248,15 +248,15 @@ impl Core {
             let options = self.options_of(info);
             let epoch = self.catalog.leader_epoch(info);
             for bucket in 0..info.buckets {
-                wanted.push((BucketId::new(info.table_id(), bucket), Arc::clone(&options), epoch));
+                wanted.push((BucketId::new(info.table_id(), bucket), info.kind.batches(), Arc::clone(&options), epoch));
             }
         }
-        let opened = in_parallel(&wanted, |(id, options, epoch)| {
+        let opened = in_parallel(&wanted, |(id, kind, options, epoch)| {
             let point = points.get(id).copied();
-            let opened = Tablet::open(self.around.clone(), *id, Arc::clone(options), *epoch, point, clean);
+            let opened = Tablet::open(self.around.clone(), *id, *kind, Arc::clone(options), *epoch, point, clean);
             opened.unwrap_or_else(|error| {
                 tracing::error!(bucket = %id, %error, "the bucket is offline");
-                (Tablet::offline(self.around.clone(), *id, Arc::clone(options), *epoch, point, error), 0)
+                (Tablet::offline(self.around.clone(), *id, *kind, Arc::clone(options), *epoch, point, error), 0)
             })
         });
         let mut tablets = self.tablets.write();
@@ -272,7 +272,8 @@ impl Core {
         let epoch = self.catalog.leader_epoch(info);
         for bucket in from..info.buckets {
             let id = BucketId::new(info.table_id(), bucket);
-            let (tablet, _) = Tablet::open(self.around.clone(), id, Arc::clone(&options), epoch, None, false)?;
+            let kind = info.kind.batches();
+            let (tablet, _) = Tablet::open(self.around.clone(), id, kind, Arc::clone(&options), epoch, None, false)?;
             self.tablets.write().insert(id, Arc::new(tablet));
         }
         Ok(())
@@ -410,7 +411,7 @@ impl Backend for Embedded {
         self.core.server_options()
     }
 
-    fn append(&self, bucket: BucketId, batch: RawBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>> {
+    fn append(&self, bucket: BucketId, batch: LogBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>> {
         Box::pin(async move {
             let tablet = self.core.tablet(bucket)?;
             let (reply, outcome) = oneshot::channel();

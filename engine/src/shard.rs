@@ -10,7 +10,7 @@ use crate::backend::Acks;
 use crate::config::AcksAll;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
-use crate::tablet::{Appended, RawBatch, Tablet};
+use crate::tablet::{Appended, LogBatch, Tablet};
 use crate::types::BucketId;
 
 /// Answered once a batch is on disk.
@@ -22,7 +22,7 @@ pub(crate) type AppendReply = Result<(Appended, Option<Durable>)>;
 /// One append on its way to its thread.
 pub(crate) struct Append {
     pub(crate) tablet: Arc<Tablet>,
-    pub(crate) batch: RawBatch,
+    pub(crate) batch: LogBatch,
     pub(crate) acks: Acks,
     pub(crate) reply: oneshot::Sender<AppendReply>,
 }
@@ -86,7 +86,7 @@ impl Drop for AbortOnPanic {
 
 fn step(append: Append, flusher: &Flusher) {
     let Append { tablet, batch, acks, reply } = append;
-    let outcome = tablet.append(&batch);
+    let outcome = tablet.append(batch);
     let durable = match &outcome {
         Ok(appended) if acks == Acks::All && tablet.options().acks_all == AcksAll::Fsync => {
             let (sender, receiver) = oneshot::channel();

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::head::BatchKind;
 use crate::kv::{Change, KvStore, open_value, seal_value};
 use crate::types::TableId;
 
@@ -44,6 +45,19 @@ pub struct TableInfo {
 pub enum TableKind {
     /// Kafka record batches as they came.
     Raw,
+    /// Rows of a schema, appended.
+    Log,
+}
+
+impl TableKind {
+    /// What its segments hold.
+    #[must_use]
+    pub fn batches(self) -> BatchKind {
+        match self {
+            Self::Raw => BatchKind::Kafka,
+            Self::Log => BatchKind::Sluice,
+        }
+    }
 }
 
 impl TableInfo {

@@ -13,6 +13,7 @@ use super::producers::Verdict;
 use super::{Tablet, Writer};
 use crate::config::{LogOptions, TimestampType, Visibility};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerRange};
 use crate::log::segment::{Segment, SegmentState, Tail};
 
 /// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
@@ -27,6 +28,68 @@ pub struct RawBatch {
     pub bytes: Bytes,
     /// Its header.
     pub header: BatchHeader,
+}
+
+/// A Sluice log batch that is complete but for its place: base offset, commit timestamp, leader epoch.
+#[derive(Debug, Clone)]
+pub struct TypedBatch {
+    /// The whole batch and nothing else.
+    pub bytes: Bytes,
+    /// Its head.
+    pub head: BatchHead,
+    /// The producer's range, if it carries one.
+    pub range: Option<ProducerRange>,
+}
+
+/// A batch to append, of the kind that the bucket holds.
+#[derive(Debug, Clone)]
+pub enum LogBatch {
+    /// For raw tables.
+    Raw(RawBatch),
+    /// For typed tables.
+    Typed(TypedBatch),
+}
+
+impl LogBatch {
+    fn kind(&self) -> BatchKind {
+        match self {
+            Self::Raw(_) => BatchKind::Kafka,
+            Self::Typed(_) => BatchKind::Sluice,
+        }
+    }
+
+    fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Raw(raw) => &raw.bytes,
+            Self::Typed(typed) => &typed.bytes,
+        }
+    }
+
+    fn head(&self) -> BatchHead {
+        match self {
+            Self::Raw(raw) => BatchHead::from(&raw.header),
+            Self::Typed(typed) => typed.head,
+        }
+    }
+
+    fn range(&self) -> Option<ProducerRange> {
+        match self {
+            Self::Raw(raw) => ProducerRange::of(&raw.header),
+            Self::Typed(typed) => typed.range,
+        }
+    }
+}
+
+impl From<RawBatch> for LogBatch {
+    fn from(raw: RawBatch) -> Self {
+        Self::Raw(raw)
+    }
+}
+
+impl From<&RawBatch> for LogBatch {
+    fn from(raw: &RawBatch) -> Self {
+        Self::Raw(raw.clone())
+    }
 }
 
 /// Where a batch went.
@@ -133,34 +196,41 @@ impl Tablet {
     /// # Errors
     /// The producers' verdict, a full or failing disk (nothing is appended then), or the reason why
     /// the bucket is offline.
-    pub fn append(&self, raw: &RawBatch) -> Result<Appended> {
+    pub fn append(&self, batch: impl Into<LogBatch>) -> Result<Appended> {
+        let batch = batch.into();
         self.check_online()?;
+        if batch.kind() != self.kind {
+            return Err(Error::new(ErrorKind::Internal, format!("bucket {} holds {:?} batches", self.id, self.kind)));
+        }
         let now_ms = self.around.clock.now_ms();
         let options = self.options();
         let mut writer = self.writer.lock();
         // Again under the lock: a bucket that was closed or repaired meanwhile has another end.
         self.check_online()?;
-        let stamped = options.timestamp_type == TimestampType::LogAppendTime;
-        if raw.header.producer_id >= 0
-            && let Verdict::Duplicate(seen) = writer.producers.judge(&raw.header)?
+        let stamped = self.kind == BatchKind::Sluice || options.timestamp_type == TimestampType::LogAppendTime;
+        let (head, range) = (batch.head(), batch.range());
+        if let Some(range) = &range
+            && let Verdict::Duplicate(seen) = writer.producers.judge(range)?
         {
             return Ok(Appended {
                 base_offset: seen.base_offset,
-                end_offset: seen.base_offset + i64::from(raw.header.last_offset_delta) + 1,
+                end_offset: seen.base_offset + i64::from(head.last_offset_delta) + 1,
                 append_time_ms: Some(seen.max_timestamp),
                 log_start: self.log_start.load(Ordering::Acquire),
             });
         }
         let base_offset = self.end.load(Ordering::Acquire);
-        let mut header = BatchHeader { base_offset, leader_epoch: self.epoch.0, ..raw.header };
+        let mut head = BatchHead { base_offset, leader_epoch: self.epoch.0, ..head };
         if stamped {
-            header.max_timestamp = now_ms;
+            head.max_timestamp = self.stamp(now_ms);
         }
-        let segment = self.active_segment(&mut writer, &options, raw.bytes.len() as u64, header.max_timestamp)?;
-        self.write(&segment, raw, &header, stamped)?;
-        writer.producers.note(&header, base_offset, now_ms);
+        let segment = self.active_segment(&mut writer, &options, batch.bytes().len() as u64, head.max_timestamp)?;
+        self.write(&segment, &batch, &head, stamped)?;
+        if let Some(range) = &range {
+            writer.producers.note(range, base_offset, head.max_timestamp, now_ms);
+        }
         self.note_epoch(&segment, base_offset);
-        let end_offset = header.last_offset() + 1;
+        let end_offset = head.last_offset() + 1;
         self.end.store(end_offset, Ordering::Release);
         self.checkpoint_if_due(&mut writer, &segment);
         drop(writer);
@@ -168,7 +238,14 @@ impl Tablet {
             self.notify_watchers();
         }
         let log_start = self.log_start.load(Ordering::Acquire);
-        Ok(Appended { base_offset, end_offset, append_time_ms: stamped.then_some(now_ms), log_start })
+        Ok(Appended { base_offset, end_offset, append_time_ms: stamped.then_some(head.max_timestamp), log_start })
+    }
+
+    /// The time that a batch is stamped with. In typed tables it never falls within a bucket
+    /// (docs/storage-format-typed.md §1).
+    fn stamp(&self, now_ms: i64) -> i64 {
+        let last = self.segments.read().last().map(|active| active.tail.read().max_timestamp);
+        if self.kind == BatchKind::Sluice { last.map_or(now_ms, |last| now_ms.max(last)) } else { now_ms }
     }
 
     /// The segment that takes the next `len` bytes, a new one where the rules of rolling ask for it.
@@ -216,21 +293,11 @@ impl Tablet {
         Ok(segment)
     }
 
-    fn write(&self, segment: &Segment, raw: &RawBatch, header: &BatchHeader, stamped: bool) -> Result<()> {
+    fn write(&self, segment: &Segment, batch: &LogBatch, head: &BatchHead, stamped: bool) -> Result<()> {
         let position = segment.tail.read().end_position;
-        let mut head = [0u8; HEADER_LEN];
-        let owned;
-        let mut bytes: &[u8] = &raw.bytes;
-        if stamped {
-            let mut copy = raw.bytes.to_vec();
-            batch::set_max_timestamp(&mut copy, header.max_timestamp, true);
-            owned = copy;
-            bytes = &owned;
-        }
-        head.copy_from_slice(bytes.get(..HEADER_LEN).unwrap_or(&[0; HEADER_LEN]));
-        batch::set_position(&mut head, header.base_offset, header.leader_epoch);
-        let body = bytes.get(HEADER_LEN..).unwrap_or_default();
-        if let Err(error) = segment.file.write_at(position, &[IoSlice::new(&head), IoSlice::new(body)]) {
+        let parts = placed(batch, head, stamped);
+        let slices = [IoSlice::new(&parts.head), IoSlice::new(&parts.body), IoSlice::new(&parts.end)];
+        if let Err(error) = segment.file.write_at(position, &slices) {
             let failure = Error::io(format!("appending to bucket {}", self.id), &error);
             // A part of the batch may be in the file; what follows must not be found behind it.
             if let Err(error) = segment.file.set_len(position) {
@@ -238,8 +305,8 @@ impl Tablet {
             }
             return Err(failure);
         }
-        let mut tail = segment.tail.write();
-        tail.note(&head, header.base_offset, header.last_offset(), bytes.len() as u64, header.max_timestamp);
+        let len = batch.bytes().len() as u64;
+        segment.tail.write().note(&parts.head, head.base_offset, head.last_offset(), len, head.max_timestamp);
         Ok(())
     }
 
@@ -262,6 +329,36 @@ impl Tablet {
         drop(tail);
         self.progress.lock().states.push(state);
     }
+}
+
+/// A batch with its place in the log, in the parts that are written one after the other.
+struct Placed {
+    head: [u8; HEAD_LEN],
+    body: Bytes,
+    end: Vec<u8>,
+}
+
+/// Sets what only the log knows. A batch's body is not copied, except where Kafka's checksum covers what is set.
+fn placed(batch: &LogBatch, place: &BatchHead, stamped: bool) -> Placed {
+    let mut bytes = batch.bytes().clone();
+    if stamped && let LogBatch::Raw(_) = batch {
+        let mut copy = bytes.to_vec();
+        batch::set_max_timestamp(&mut copy, place.max_timestamp, true);
+        bytes = copy.into();
+    }
+    let mut head = [0; HEAD_LEN];
+    head.copy_from_slice(bytes.get(..HEAD_LEN).unwrap_or(&[0; HEAD_LEN]));
+    let mut end = Vec::new();
+    let mut body = HEAD_LEN.min(bytes.len())..bytes.len();
+    match batch {
+        LogBatch::Raw(_) => batch::set_position(&mut head, place.base_offset, place.leader_epoch),
+        LogBatch::Typed(_) => {
+            let crc = crate::row::batch::set_place(&mut head, place.base_offset, place.max_timestamp, place.leader_epoch);
+            end = crc.to_le_bytes().to_vec();
+            body.end -= end.len().min(body.len());
+        }
+    }
+    Placed { head, body: bytes.slice(body), end }
 }
 
 pub(super) fn active_state(segment: &Segment, tail: &Tail, writer: &Writer) -> SegmentState {

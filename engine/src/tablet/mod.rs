@@ -24,13 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
-pub use append::{Appended, RawBatch, Refusal, prepare};
+pub use append::{Appended, LogBatch, RawBatch, Refusal, TypedBatch, prepare};
 pub use read::{Batches, FileRange, ReadLimit, Reading};
 
 use crate::clock::Clock;
 use crate::config::{LogOptions, Visibility};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::Disk;
+use crate::log::head::BatchKind;
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState};
 use crate::types::BucketId;
@@ -76,6 +77,8 @@ type DurableWaiter = (i64, oneshot::Sender<Result<()>>);
 pub struct Tablet {
     /// Its name.
     pub id: BucketId,
+    /// Which batches its segments hold.
+    pub kind: BatchKind,
     directory: PathBuf,
     around: Surroundings,
     /// The leader epoch of this run of the server, and the log end when it began.
@@ -124,6 +127,7 @@ impl Tablet {
     pub fn open(
         around: Surroundings,
         id: BucketId,
+        kind: BatchKind,
         options: Arc<LogOptions>,
         leader_epoch: i32,
         point: Option<RecoveryPoint>,
@@ -133,10 +137,10 @@ impl Tablet {
         let quarantine = around.root.join("quarantine");
         let now_ms = around.clock.now_ms();
         let source =
-            Source { disk: &*around.disk, id, directory: &directory, quarantine: &quarantine, point, clean, now_ms };
+            Source { disk: &*around.disk, id, kind, directory: &directory, quarantine: &quarantine, point, clean, now_ms };
         let loaded = recover::load(&source)?;
         let (quarantined, names_dirty) = (loaded.quarantined, loaded.names_dirty);
-        let tablet = Self::empty(around, id, options, (leader_epoch, loaded.end));
+        let tablet = Self::empty(around, id, kind, options, (leader_epoch, loaded.end));
         if names_dirty {
             // Before anything is served: a name may be all that the last run had not made durable.
             tablet.sync_names().map_err(|error| Error::io(format!("recovering bucket {id}"), &error))?;
@@ -151,20 +155,22 @@ impl Tablet {
     pub fn offline(
         around: Surroundings,
         id: BucketId,
+        kind: BatchKind,
         options: Arc<LogOptions>,
         leader_epoch: i32,
         point: Option<RecoveryPoint>,
         error: Error,
     ) -> Self {
-        let tablet = Self::empty(around, id, options, (leader_epoch, 0));
+        let tablet = Self::empty(around, id, kind, options, (leader_epoch, 0));
         tablet.progress.lock().point = point;
         *tablet.offline.write() = Some(error);
         tablet
     }
 
-    fn empty(around: Surroundings, id: BucketId, options: Arc<LogOptions>, epoch: (i32, i64)) -> Self {
+    fn empty(around: Surroundings, id: BucketId, kind: BatchKind, options: Arc<LogOptions>, epoch: (i32, i64)) -> Self {
         Self {
             id,
+            kind,
             directory: id.directory(&around.root),
             around,
             epoch,

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sluice_protocol::batch::{BatchHeader, add_sequence};
+use sluice_protocol::batch::add_sequence;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::checked::{Reader, Writer};
+use crate::log::head::ProducerRange;
 
 /// How many batches of a producer a retry may repeat.
 pub const BATCHES_KEPT: usize = 5;
@@ -51,9 +52,9 @@ impl Producers {
     ///
     /// # Errors
     /// `FencedWriter` for an old epoch, `OutOfOrder` for a sequence that neither follows nor repeats.
-    pub fn judge(&self, header: &BatchHeader) -> Result<Verdict> {
-        let Some(known) = self.0.get(&header.producer_id) else { return Ok(Verdict::New) };
-        let (id, epoch, first) = (header.producer_id, header.producer_epoch, header.base_sequence);
+    pub fn judge(&self, range: &ProducerRange) -> Result<Verdict> {
+        let Some(known) = self.0.get(&range.id) else { return Ok(Verdict::New) };
+        let (id, epoch, first) = (range.id, range.epoch, range.first_sequence);
         if epoch < known.epoch {
             let message = format!("epoch {epoch} of producer {id} is older than {}", known.epoch);
             return Err(Error::new(ErrorKind::FencedWriter, message));
@@ -65,8 +66,8 @@ impl Producers {
             let message = format!("sequence {first} of producer {id}: the first of epoch {epoch} must be 0");
             return Err(Error::new(ErrorKind::OutOfOrder, message));
         }
-        let last = header.last_sequence();
-        let seen = known.batches.iter().find(|seen| seen.first_sequence == first && seen.last_sequence == last);
+        let same = |seen: &&SeenBatch| seen.first_sequence == first && seen.last_sequence == range.last_sequence;
+        let seen = known.batches.iter().find(same);
         if let Some(seen) = seen {
             return Ok(Verdict::Duplicate(*seen));
         }
@@ -81,13 +82,10 @@ impl Producers {
     }
 
     /// Remembers a batch that is in the log.
-    pub fn note(&mut self, header: &BatchHeader, base_offset: i64, now_ms: i64) {
-        if header.producer_id < 0 || header.is_control() {
-            return;
-        }
-        let epoch = header.producer_epoch;
+    pub fn note(&mut self, range: &ProducerRange, base_offset: i64, max_timestamp: i64, now_ms: i64) {
+        let epoch = range.epoch;
         let fresh = || Producer { epoch, last_append_ms: now_ms, batches: VecDeque::new() };
-        let producer = self.0.entry(header.producer_id).or_insert_with(fresh);
+        let producer = self.0.entry(range.id).or_insert_with(fresh);
         if producer.epoch != epoch {
             *producer = fresh();
         }
@@ -96,10 +94,10 @@ impl Producers {
             producer.batches.pop_front();
         }
         producer.batches.push_back(SeenBatch {
-            first_sequence: header.base_sequence,
-            last_sequence: header.last_sequence(),
+            first_sequence: range.first_sequence,
+            last_sequence: range.last_sequence,
             base_offset,
-            max_timestamp: header.max_timestamp,
+            max_timestamp,
         });
     }
 
@@ -163,14 +161,9 @@ impl Producers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_protocol::records::{BatchBuilder, Record};
 
-    fn header(id: i64, epoch: i16, sequence: i32, count: i32) -> BatchHeader {
-        let mut builder = BatchBuilder::new(0).producer(id, epoch, sequence);
-        for _ in 0..count {
-            builder = builder.record(&Record::new(None, None));
-        }
-        BatchHeader::read(&builder.build()).expect("header")
+    fn range(id: i64, epoch: i16, sequence: i32, count: i32) -> ProducerRange {
+        ProducerRange { id, epoch, first_sequence: sequence, last_sequence: add_sequence(sequence, count - 1) }
     }
 
     fn kind(outcome: Result<Verdict>) -> ErrorKind {
@@ -181,44 +174,44 @@ mod tests {
     fn the_last_five_are_duplicates_and_older_ones_out_of_order() {
         let mut producers = Producers::default();
         for i in 0..6 {
-            producers.note(&header(1, 0, i * 10, 10), i64::from(i) * 10, 0);
+            producers.note(&range(1, 0, i * 10, 10), i64::from(i) * 10, -1, 0);
         }
         for i in 1..6 {
-            let Ok(Verdict::Duplicate(seen)) = producers.judge(&header(1, 0, i * 10, 10)) else { panic!("batch {i}") };
+            let Ok(Verdict::Duplicate(seen)) = producers.judge(&range(1, 0, i * 10, 10)) else { panic!("batch {i}") };
             assert_eq!(seen.base_offset, i64::from(i) * 10);
         }
-        assert_eq!(kind(producers.judge(&header(1, 0, 0, 10))), ErrorKind::OutOfOrder);
-        assert_eq!(kind(producers.judge(&header(1, 0, 70, 1))), ErrorKind::OutOfOrder);
-        assert_eq!(kind(producers.judge(&header(1, 0, 55, 10))), ErrorKind::OutOfOrder);
-        assert_eq!(producers.judge(&header(1, 0, 60, 1)).expect("next"), Verdict::New);
+        assert_eq!(kind(producers.judge(&range(1, 0, 0, 10))), ErrorKind::OutOfOrder);
+        assert_eq!(kind(producers.judge(&range(1, 0, 70, 1))), ErrorKind::OutOfOrder);
+        assert_eq!(kind(producers.judge(&range(1, 0, 55, 10))), ErrorKind::OutOfOrder);
+        assert_eq!(producers.judge(&range(1, 0, 60, 1)).expect("next"), Verdict::New);
     }
 
     #[test]
     fn epochs_fence_and_begin_at_zero() {
         let mut producers = Producers::default();
-        producers.note(&header(1, 3, 0, 1), 0, 0);
-        assert_eq!(kind(producers.judge(&header(1, 2, 1, 1))), ErrorKind::FencedWriter);
-        assert_eq!(kind(producers.judge(&header(1, 4, 1, 1))), ErrorKind::OutOfOrder);
-        assert_eq!(producers.judge(&header(1, 4, 0, 1)).expect("new epoch"), Verdict::New);
+        producers.note(&range(1, 3, 0, 1), 0, -1, 0);
+        assert_eq!(kind(producers.judge(&range(1, 2, 1, 1))), ErrorKind::FencedWriter);
+        assert_eq!(kind(producers.judge(&range(1, 4, 1, 1))), ErrorKind::OutOfOrder);
+        assert_eq!(producers.judge(&range(1, 4, 0, 1)).expect("new epoch"), Verdict::New);
     }
 
     #[test]
     fn unknown_and_expired_producers_begin_anywhere() {
         let mut producers = Producers::default();
-        assert_eq!(producers.judge(&header(9, 5, 77, 1)).expect("unknown"), Verdict::New);
-        producers.note(&header(9, 5, 77, 1), 0, 1_000);
+        assert_eq!(producers.judge(&range(9, 5, 77, 1)).expect("unknown"), Verdict::New);
+        producers.note(&range(9, 5, 77, 1), 0, -1, 1_000);
         producers.expire(1_999, 1_000);
-        assert!(producers.judge(&header(9, 5, 200, 1)).is_err());
+        assert!(producers.judge(&range(9, 5, 200, 1)).is_err());
         producers.expire(2_000, 1_000);
-        assert_eq!(producers.judge(&header(9, 5, 200, 1)).expect("expired"), Verdict::New);
+        assert_eq!(producers.judge(&range(9, 5, 200, 1)).expect("expired"), Verdict::New);
     }
 
     #[test]
     fn sequences_wrap() {
         let mut producers = Producers::default();
-        producers.note(&header(1, 0, i32::MAX - 2, 5), 0, 0);
-        assert_eq!(producers.judge(&header(1, 0, 2, 1)).expect("wrapped"), Verdict::New);
-        assert!(producers.judge(&header(1, 0, 3, 1)).is_err());
+        producers.note(&range(1, 0, i32::MAX - 2, 5), 0, -1, 0);
+        assert_eq!(producers.judge(&range(1, 0, 2, 1)).expect("wrapped"), Verdict::New);
+        assert!(producers.judge(&range(1, 0, 3, 1)).is_err());
     }
 
     #[test]
@@ -226,7 +219,7 @@ mod tests {
         let mut producers = Producers::default();
         for id in 0..4 {
             for i in 0..7 {
-                producers.note(&header(id, 1, i, 1), i64::from(i), 5);
+                producers.note(&range(id, 1, i, 1), i64::from(i), -1, 5);
             }
         }
         let mut out = Writer::default();

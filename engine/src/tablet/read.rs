@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use sluice_protocol::batch::{BatchHeader, HEADER_LEN};
 use sluice_protocol::records;
 
 use super::{Tablet, out_of_range};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::head::{BatchHead, BatchKind, HEAD_LEN};
 use crate::log::segment::{INDEX_INTERVAL_BYTES, Segment};
 
 /// Up to where a reader sees.
@@ -280,7 +280,7 @@ impl Tablet {
         while position < segment_end {
             let len = want.min((segment_end - position) as usize);
             let Some(chunk) = read_at(segment, position, len, may_wait)? else { return Ok(None) };
-            match cut(chunk.bytes.get(..chunk.filled).unwrap_or_default(), offset, end, max_bytes) {
+            match cut(self.kind, chunk.bytes.get(..chunk.filled).unwrap_or_default(), offset, end, max_bytes) {
                 Cut::Found { from, to, next } => {
                     self.cursors.lock().put(next, segment.base_offset, position + to as u64);
                     return Ok(Some(Bytes::from_owner(Shelved(chunk.bytes)).slice(from..to)));
@@ -337,7 +337,7 @@ impl Tablet {
             let mut offset = from.max(log_start);
             while offset < end.min(segment.tail.read().end_offset) {
                 let Reading::Done(bytes) = self.read(offset, 1 << 20, ReadLimit::Visible, true)? else { break };
-                let (found, next) = first_record(&bytes, log_start, timestamp)?;
+                let (found, next) = first_record(self.kind, &bytes, log_start, timestamp)?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -383,10 +383,10 @@ impl Tablet {
         while offset < end {
             let Reading::Done(bytes) = self.read(offset, 1 << 20, ReadLimit::Visible, true)? else { break };
             let mut next = offset;
-            for (at, header, len) in batches(&bytes) {
-                next = header.last_offset() + 1;
-                if header.is_log_append_time() || header.base_offset >= log_start {
-                    best = best.max(Some(header.max_timestamp));
+            for (at, head, len) in batches(self.kind, &bytes) {
+                next = head.last_offset() + 1;
+                if head.one_timestamp || head.base_offset >= log_start {
+                    best = best.max(Some(head.max_timestamp));
                     continue;
                 }
                 let batch = bytes.get(at..at + len).unwrap_or_default();
@@ -395,7 +395,7 @@ impl Tablet {
                         best = best.max(Some(header.base_timestamp.saturating_add(record.timestamp_delta)));
                     }
                 })
-                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("batch at {}: {error}", header.base_offset)))?;
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("batch at {}: {error}", head.base_offset)))?;
             }
             if next <= offset {
                 break;
@@ -406,16 +406,16 @@ impl Tablet {
     }
 }
 
-/// Steps over whole batches: (base offset, position in `bytes`, header, length).
-fn batches(bytes: &[u8]) -> impl Iterator<Item = (usize, BatchHeader, usize)> + '_ {
+/// Steps over whole batches: (position in `bytes`, head, length).
+fn batches(kind: BatchKind, bytes: &[u8]) -> impl Iterator<Item = (usize, BatchHead, usize)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let rest = bytes.get(at..)?;
-        let header = BatchHeader::read(rest)?;
-        let len = header.total_len().filter(|len| *len <= rest.len())?;
+        let head = kind.head(rest)?;
+        let len = head.len.filter(|len| *len <= rest.len())?;
         let place = at;
         at += len;
-        Some((place, header, len))
+        Some((place, head, len))
     })
 }
 
@@ -429,15 +429,15 @@ enum Cut {
 }
 
 /// Finds the batches to return in bytes that begin at a batch.
-fn cut(bytes: &[u8], offset: i64, end: i64, max_bytes: usize) -> Cut {
+fn cut(kind: BatchKind, bytes: &[u8], offset: i64, end: i64, max_bytes: usize) -> Cut {
     let mut from = None;
     let (mut to, mut next, mut skipped) = (0, offset, 0);
-    for (at, header, len) in batches(bytes) {
-        if header.last_offset() < offset {
+    for (at, head, len) in batches(kind, bytes) {
+        if head.last_offset() < offset {
             skipped = at + len;
             continue;
         }
-        if header.base_offset >= end {
+        if head.base_offset >= end {
             break;
         }
         let start = *from.get_or_insert(at);
@@ -445,28 +445,33 @@ fn cut(bytes: &[u8], offset: i64, end: i64, max_bytes: usize) -> Cut {
             break;
         }
         to = at + len;
-        next = header.last_offset() + 1;
+        next = head.last_offset() + 1;
     }
     if let Some(from) = from {
         return Cut::Found { from, to, next };
     }
-    match bytes.get(skipped..).and_then(BatchHeader::read) {
-        Some(header) if header.base_offset >= end => Cut::End,
-        Some(header) => Cut::Skip { bytes: skipped, need: header.total_len().unwrap_or(0) },
-        None => Cut::Skip { bytes: skipped, need: HEADER_LEN },
+    match bytes.get(skipped..).and_then(|rest| kind.head(rest)) {
+        Some(head) if head.base_offset >= end => Cut::End,
+        Some(head) => Cut::Skip { bytes: skipped, need: head.len.unwrap_or(0) },
+        None => Cut::Skip { bytes: skipped, need: HEAD_LEN },
     }
 }
 
 /// The first record of `bytes` at or after both bounds, and the offset behind the last batch.
-fn first_record(bytes: &[u8], log_start: i64, timestamp: i64) -> Result<(Option<(i64, i64)>, i64)> {
+fn first_record(
+    kind: BatchKind,
+    bytes: &[u8],
+    log_start: i64,
+    timestamp: i64,
+) -> Result<(Option<(i64, i64)>, i64)> {
     let mut next = -1;
-    for (at, header, len) in batches(bytes) {
-        next = header.last_offset() + 1;
-        if header.max_timestamp < timestamp || header.is_control() {
+    for (at, head, len) in batches(kind, bytes) {
+        next = head.last_offset() + 1;
+        if head.max_timestamp < timestamp || head.control {
             continue;
         }
-        if header.is_log_append_time() {
-            return Ok((Some((header.base_offset.max(log_start), header.max_timestamp)), next));
+        if head.one_timestamp {
+            return Ok((Some((head.base_offset.max(log_start), head.max_timestamp)), next));
         }
         let mut found = None;
         records::for_each(bytes.get(at..at + len).unwrap_or_default(), DECODE_MAX, |header, record| {
@@ -476,7 +481,7 @@ fn first_record(bytes: &[u8], log_start: i64, timestamp: i64) -> Result<(Option<
                 found = Some((offset, time));
             }
         })
-        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("batch at {}: {error}", header.base_offset)))?;
+        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("batch at {}: {error}", head.base_offset)))?;
         if found.is_some() {
             return Ok((found, next));
         }

@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_protocol::batch::{self, BatchHeader, HEADER_LEN};
-
 use super::producers::Producers;
 use super::state::BucketState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, DiskFile, copy_range, read_file, remove_if_there};
+use crate::log::head::{BatchHead, BatchKind, HEAD_LEN};
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState, Tail};
 use crate::types::BucketId;
@@ -39,6 +38,8 @@ pub struct Source<'a> {
     pub disk: &'a dyn Disk,
     /// Which bucket, for messages and for the names in quarantine.
     pub id: BucketId,
+    /// Which batches its segments hold.
+    pub kind: BatchKind,
     /// Its directory.
     pub directory: &'a Path,
     /// `quarantine/`.
@@ -202,11 +203,13 @@ fn load_segment(
         loaded.producers = state.producers;
         merge_epochs(bucket, &tail.epochs);
     }
-    scan(&*segment.file, size, &mut tail, |header, base_offset, tail| {
-        loaded.producers.note(header, base_offset, source.now_ms);
-        if bucket.epochs.last().is_none_or(|(last, _)| *last < header.leader_epoch) {
-            bucket.epochs.push((header.leader_epoch, base_offset));
-            tail.epochs.push((header.leader_epoch, base_offset));
+    scan(&*segment.file, source.kind, size, &mut tail, |head, batch, tail| {
+        source.kind.for_each_range(batch, |range, offset| {
+            loaded.producers.note(&range, offset, head.max_timestamp, source.now_ms);
+        });
+        if bucket.epochs.last().is_none_or(|(last, _)| *last < head.leader_epoch) {
+            bucket.epochs.push((head.leader_epoch, head.base_offset));
+            tail.epochs.push((head.leader_epoch, head.base_offset));
         }
     })
     .map_err(io)?;
@@ -249,22 +252,23 @@ const SCAN_CHUNK: usize = 1 << 20;
 /// Steps over whole valid batches from the tail's end; stops at the first that is not one.
 fn scan(
     file: &dyn DiskFile,
+    kind: BatchKind,
     size: u64,
     tail: &mut Tail,
-    mut each: impl FnMut(&BatchHeader, i64, &mut Tail),
+    mut each: impl FnMut(&BatchHead, &[u8], &mut Tail),
 ) -> std::io::Result<()> {
     let mut chunk: Vec<u8> = Vec::new();
     let mut start = tail.end_position;
     loop {
         let at = (tail.end_position - start) as usize;
         let rest = chunk.get(at..).unwrap_or_default();
-        let need = BatchHeader::read(rest).map_or(HEADER_LEN, |header| header.total_len().unwrap_or(0));
+        let need = kind.head(rest).map_or(HEAD_LEN, |head| head.len.unwrap_or(0));
         let left = size - tail.end_position;
-        if need < HEADER_LEN || (need as u64) > left {
+        if need < HEAD_LEN || (need as u64) > left {
             return Ok(());
         }
         if rest.len() < need {
-            let wrong_magic = rest.len() >= HEADER_LEN && need == HEADER_LEN && BatchHeader::read(rest).is_none();
+            let wrong_magic = rest.len() >= HEAD_LEN && need == HEAD_LEN && kind.head(rest).is_none();
             if wrong_magic {
                 return Ok(());
             }
@@ -277,18 +281,18 @@ fn scan(
             }
             continue;
         }
-        let Some(header) = BatchHeader::read(rest) else { return Ok(()) };
+        let Some(head) = kind.head(rest) else { return Ok(()) };
         let bytes = rest.get(..need).unwrap_or_default();
-        if header.base_offset != tail.end_offset
-            || header.last_offset_delta < 0
-            || header.last_offset() == i64::MAX
-            || batch::compute_crc(bytes) != header.crc
+        if head.base_offset != tail.end_offset
+            || head.last_offset_delta < 0
+            || head.last_offset() == i64::MAX
+            || !kind.is_sound(bytes)
         {
             return Ok(());
         }
-        each(&header, header.base_offset, tail);
-        let head = bytes.get(..HEADER_LEN).unwrap_or_default();
-        tail.note(head, header.base_offset, header.last_offset(), need as u64, header.max_timestamp);
+        each(&head, bytes, tail);
+        let covered = bytes.get(..HEAD_LEN).unwrap_or_default();
+        tail.note(covered, head.base_offset, head.last_offset(), need as u64, head.max_timestamp);
     }
 }
 

@@ -41,6 +41,7 @@ impl Tablet {
         let loaded = recover::load(&Source {
             disk: &*self.around.disk,
             id: self.id,
+            kind: self.kind,
             directory: &self.directory,
             quarantine: &self.around.root.join("quarantine"),
             point,

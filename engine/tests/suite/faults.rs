@@ -32,7 +32,7 @@ impl Engine {
 
     fn append(&self, bucket: usize, producer: Option<(i64, i16, i32)>, acks: Acks) -> Result<i64> {
         wait(async {
-            let pending = self.engine().append(self.buckets[bucket], batch(1, 200, producer), acks).await?;
+            let pending = self.engine().append(self.buckets[bucket], batch(1, 200, producer).into(), acks).await?;
             pending.await.map(|appended| appended.base_offset)
         })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_engine::io::Disk;
 use sluice_engine::io::sim::SimDisk;
+use sluice_engine::log::head::BatchKind;
 use sluice_engine::log::points::RecoveryPoint;
 use sluice_engine::tablet::{Appended, RawBatch, ReadLimit, Reading, Surroundings, Tablet};
 use sluice_engine::{
@@ -42,7 +43,7 @@ impl Bucket {
         self.clock.advance(1);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let around = Surroundings { disk, clock: Arc::clone(&self.clock) as _, root: "/data".into() };
-        Tablet::open(around, self.id, Arc::clone(&self.options), epoch, point, clean)
+        Tablet::open(around, self.id, BatchKind::Kafka, Arc::clone(&self.options), epoch, point, clean)
     }
 
     /// The first run.

@@ -310,7 +310,7 @@ fn killed_engine() -> (tempfile::TempDir, Embedded, BucketId, BucketId) {
 
 fn append_durably(engine: &Embedded, bucket: BucketId) -> sluice_engine::Result<i64> {
     wait(async {
-        let pending = engine.append(bucket, batch(1, 100, None), Acks::All).await?;
+        let pending = engine.append(bucket, batch(1, 100, None).into(), Acks::All).await?;
         pending.await.map(|appended| appended.base_offset)
     })
 }

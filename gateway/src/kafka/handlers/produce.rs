@@ -112,7 +112,7 @@ async fn queue(
     cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
     cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
     let wait = if acks == -1 { Acks::All } else { Acks::Leader };
-    Ok(cx.broker.backend.append(bucket, raw, wait).await?)
+    Ok(cx.broker.backend.append(bucket, raw.into(), wait).await?)
 }
 
 fn find(
