@@ -177,7 +177,7 @@ impl TableDescriptor {
     }
 
     fn check_partition_keys(&self, primary_key: &[usize]) -> Result<Vec<usize>> {
-        let places = self.places("partition", &self.partition_keys)?;
+        let places = self.places("partition key", &self.partition_keys)?;
         for (place, name) in places.iter().zip(&self.partition_keys) {
             if self.columns.get(*place).is_some_and(|column| matches!(column.data_type, DataType::Decimal { .. })) {
                 return refuse(format!("partition column '{name}' is a DECIMAL, which no partition column can be"));

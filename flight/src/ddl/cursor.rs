@@ -183,13 +183,24 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// `('key' = 'value', …)`
-    pub(super) fn properties(&mut self) -> Parsed<Pairs> {
+    /// `('key' = 'value', …)`; `take` may refuse a pair, and its error then has the key's place.
+    pub(super) fn properties_into(
+        &mut self,
+        mut take: impl FnMut(&str, &str) -> sluice_engine::Result<()>,
+    ) -> Parsed<Pairs> {
         self.pairs(|cursor| {
+            let offset = cursor.offset();
             let key = cursor.string("a key in single quotes")?;
             cursor.symbol("=")?;
-            Ok((key, cursor.string("a value in single quotes")?))
+            let value = cursor.string("a value in single quotes")?;
+            take(&key, &value).map_err(|error| cursor.fault(offset, error.kind, error.message))?;
+            Ok((key, value))
         })
+    }
+
+    /// `('key' = 'value', …)`
+    pub(super) fn properties(&mut self) -> Parsed<Pairs> {
+        self.properties_into(|_, _| Ok(()))
     }
 
     /// `(column = value, …)` of a partition.

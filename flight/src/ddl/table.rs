@@ -110,7 +110,7 @@ fn clause(cursor: &mut Cursor<'_>, table: &mut TableDescriptor) -> Parsed<()> {
     } else if table.bucket_key.is_empty() && table.buckets.is_none() && cursor.takes(&["DISTRIBUTED"]) {
         distribution(cursor, table)?;
     } else if cursor.takes(&["WITH"]) {
-        properties(cursor, table)?;
+        cursor.properties_into(|key, value| table.set(key, value))?;
     } else if cursor.sees(&["AS"]) || cursor.sees(&["LIKE"]) {
         return Err(unsupported(cursor, "CREATE TABLE from a query or another table"));
     } else {
@@ -133,14 +133,6 @@ fn distribution(cursor: &mut Cursor<'_>, table: &mut TableDescriptor) -> Parsed<
         cursor.keywords(&["INTO"])?;
         table.buckets = Some(cursor.number("a number of buckets")?);
         cursor.keywords(&["BUCKETS"])?;
-    }
-    Ok(())
-}
-
-fn properties(cursor: &mut Cursor<'_>, table: &mut TableDescriptor) -> Parsed<()> {
-    let offset = cursor.offset();
-    for (key, value) in cursor.properties()? {
-        table.set(&key, &value).map_err(|error| cursor.fault(offset, error.kind, error.message))?;
     }
     Ok(())
 }

@@ -180,7 +180,7 @@ fn errors_say_where_and_what_was_expected() {
         ("CREATE TABLE t (a INT b INT)", 1, 23, "expected ',' or ')', found 'b'"),
         ("CREATE TABLE t (a INT) WITH ('x' = 1)", 1, 36, "expected a value in single quotes, found '1'"),
         ("CREATE TABLE t (a INT) WITH ('x' = '1', 'x' = '2')", 1, 41, "'x' is given twice"),
-        ("CREATE TABLE t (a INT) WITH ('bucket.num' = 'x')", 1, 29, "bucket.num"),
+        ("CREATE TABLE t (a INT) WITH ('bucket.num' = 'x')", 1, 30, "bucket.num"),
         ("CREATE TABLE t (a DECIMAL(300))", 1, 27, "expected a precision, found '300'"),
         ("CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a))", 1, 48, "a second primary key"),
         ("CREATE TABLE t (a INT) COMMENT 'x' COMMENT 'y'", 1, 36, "each once"),

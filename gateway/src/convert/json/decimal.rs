@@ -3,10 +3,10 @@
 /// Most digits of a DECIMAL.
 pub(super) const DIGITS_MAX: usize = 38;
 
-/// Why a text is no decimal number of a type.
+/// Why a text is no value of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    NotANumber,
+    NotOfType,
     OutOfRange,
     HasFraction,
 }
@@ -50,7 +50,7 @@ fn parts(text: &str) -> Option<Parts<'_>> {
 /// The number that `text` spells times ten to `scale`, rounded half up (away from zero), with at most
 /// `precision` digits; `exact` refuses what would be rounded.
 pub(super) fn parse(text: &str, precision: u8, scale: u8, exact: bool) -> Result<i128, Fault> {
-    let parts = parts(text).ok_or(Fault::NotANumber)?;
+    let parts = parts(text).ok_or(Fault::NotOfType)?;
     let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit - b'0'));
     let zeros = digits().take_while(|digit| *digit == 0).count();
     let significant = parts.whole.len() + parts.fraction.len() - zeros;
@@ -117,12 +117,12 @@ mod tests {
             ("1e400", 38, 0, Err(Fault::OutOfRange)),
             ("0e999999999", 38, 0, Ok(0)),
             ("1e-999999999", 38, 0, Ok(0)),
-            ("1e9999999999", 38, 0, Err(Fault::NotANumber)),
-            ("", 1, 0, Err(Fault::NotANumber)),
-            ("-", 1, 0, Err(Fault::NotANumber)),
-            (".", 1, 0, Err(Fault::NotANumber)),
-            ("1x", 2, 0, Err(Fault::NotANumber)),
-            ("1e", 2, 0, Err(Fault::NotANumber)),
+            ("1e9999999999", 38, 0, Err(Fault::NotOfType)),
+            ("", 1, 0, Err(Fault::NotOfType)),
+            ("-", 1, 0, Err(Fault::NotOfType)),
+            (".", 1, 0, Err(Fault::NotOfType)),
+            ("1x", 2, 0, Err(Fault::NotOfType)),
+            ("1e", 2, 0, Err(Fault::NotOfType)),
         ];
         for (text, precision, scale, expected) in cases {
             assert_eq!(parse(text, precision, scale, false), expected, "{text}");

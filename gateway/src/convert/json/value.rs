@@ -63,7 +63,7 @@ pub(super) fn decode(column: &Column, raw: &str) -> Result<Datum, String> {
         Json::Null => Err("is NOT NULL, got null".to_owned()),
         _ => typed(column.data_type, json).map_err(|fault| match fault {
             Fault::OutOfRange => too_large(),
-            Fault::NotANumber => wrong(),
+            Fault::NotOfType => wrong(),
             Fault::HasFraction => format!("{} has a fraction, and {} has none", shown(raw), column.data_type),
         }),
     }
@@ -84,7 +84,7 @@ fn typed(data_type: DataType, json: Json<'_>) -> Result<Datum, Fault> {
         DataType::Char { .. } | DataType::String => Ok(Datum::String(match json {
             Json::Text(text) => text.into_owned(),
             Json::Bool(raw) | Json::Number(raw) | Json::Nested(raw) => raw.to_owned(),
-            Json::Null => return Err(Fault::NotANumber),
+            Json::Null => return Err(Fault::NotOfType),
         })),
         DataType::Bytes => bytes(&json).map(Datum::Bytes),
         DataType::Binary { length } => match bytes(&json)? {
@@ -92,7 +92,7 @@ fn typed(data_type: DataType, json: Json<'_>) -> Result<Datum, Fault> {
             _ => Err(Fault::OutOfRange),
         },
         DataType::Date | DataType::Time { .. } | DataType::Timestamp { .. } | DataType::TimestampLtz { .. } => {
-            moment(data_type, &json).ok_or(Fault::NotANumber)
+            moment(data_type, &json).ok_or(Fault::NotOfType)
         }
     }
 }
@@ -101,12 +101,12 @@ fn boolean(json: &Json<'_>) -> Result<Datum, Fault> {
     let text = match json {
         Json::Bool(raw) => raw,
         Json::Text(text) => text.trim(),
-        _ => return Err(Fault::NotANumber),
+        _ => return Err(Fault::NotOfType),
     };
     match text {
         _ if text.eq_ignore_ascii_case("true") => Ok(Datum::Boolean(true)),
         _ if text.eq_ignore_ascii_case("false") => Ok(Datum::Boolean(false)),
-        _ => Err(Fault::NotANumber),
+        _ => Err(Fault::NotOfType),
     }
 }
 
@@ -115,7 +115,7 @@ fn number<'a>(json: &'a Json<'_>) -> Result<&'a str, Fault> {
     match json {
         Json::Number(raw) => Ok(raw),
         Json::Text(text) => Ok(text.trim()),
-        _ => Err(Fault::NotANumber),
+        _ => Err(Fault::NotOfType),
     }
 }
 
@@ -134,15 +134,15 @@ fn float<T: std::str::FromStr + Copy>(json: &Json<'_>, is_finite: impl Fn(T) -> 
     let named = matches!(json, Json::Text(_)) && matches!(text, "NaN" | "Infinity" | "+Infinity" | "-Infinity");
     // Rust takes more spellings of these than Java does.
     if !named && text.contains(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E')) {
-        return Err(Fault::NotANumber);
+        return Err(Fault::NotOfType);
     }
-    let value = text.parse().map_err(|_| Fault::NotANumber)?;
+    let value = text.parse().map_err(|_| Fault::NotOfType)?;
     if named || is_finite(value) { Ok(value) } else { Err(Fault::OutOfRange) }
 }
 
 fn bytes(json: &Json<'_>) -> Result<Vec<u8>, Fault> {
-    let Json::Text(text) = json else { return Err(Fault::NotANumber) };
-    BASE64.decode(text.as_bytes()).map_err(|_| Fault::NotANumber)
+    let Json::Text(text) = json else { return Err(Fault::NotOfType) };
+    BASE64.decode(text.as_bytes()).map_err(|_| Fault::NotOfType)
 }
 
 fn moment(data_type: DataType, json: &Json<'_>) -> Option<Datum> {
