@@ -1,3 +1,4 @@
-//! Arrow Flight: so far only how the engine's refusals read in gRPC.
+//! Arrow Flight: so far the DDL, and how the engine's refusals read in gRPC.
 
+pub mod ddl;
 pub mod status;

@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod convert;
 mod coordinator;
 mod http;
 pub mod kafka;

@@ -3,7 +3,10 @@
 //! Durable in `meta/` (docs/storage-format.md §6), mirrored in memory as an immutable view that
 //! readers share. A unique index maps each topic name to one table.
 
+pub mod descriptor;
+pub mod names;
 pub mod options;
+pub mod table_options;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
