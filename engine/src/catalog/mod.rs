@@ -15,8 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::head::BatchKind;
 use crate::kv::{Change, KvStore, open_value, seal_value};
+use crate::log::head::BatchKind;
 use crate::types::TableId;
 
 /// A table as the catalog stores it.

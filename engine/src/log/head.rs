@@ -5,6 +5,8 @@
 
 use sluice_protocol::batch::{self, BatchHeader, add_sequence};
 
+use crate::row::batch as typed;
+
 /// Bytes from which a head can be read, for each kind: the part that the header chain covers.
 pub const HEAD_LEN: usize = batch::HEADER_LEN;
 
@@ -24,7 +26,7 @@ impl BatchKind {
     pub fn head(self, bytes: &[u8]) -> Option<BatchHead> {
         match self {
             Self::Kafka => BatchHeader::read(bytes).as_ref().map(BatchHead::from),
-            Self::Sluice => None,
+            Self::Sluice => typed::head(bytes),
         }
     }
 
@@ -33,7 +35,7 @@ impl BatchKind {
     pub fn is_sound(self, batch: &[u8]) -> bool {
         match self {
             Self::Kafka => BatchHeader::read(batch).is_some_and(|header| batch::compute_crc(batch) == header.crc),
-            Self::Sluice => false,
+            Self::Sluice => typed::is_sound(batch),
         }
     }
 
@@ -46,7 +48,7 @@ impl BatchKind {
                     each(range, header.base_offset);
                 }
             }
-            Self::Sluice => {}
+            Self::Sluice => typed::for_each_range(batch, each),
         }
     }
 }

@@ -353,7 +353,8 @@ fn placed(batch: &LogBatch, place: &BatchHead, stamped: bool) -> Placed {
     match batch {
         LogBatch::Raw(_) => batch::set_position(&mut head, place.base_offset, place.leader_epoch),
         LogBatch::Typed(_) => {
-            let crc = crate::row::batch::set_place(&mut head, place.base_offset, place.max_timestamp, place.leader_epoch);
+            let crc =
+                crate::row::batch::set_place(&mut head, place.base_offset, place.max_timestamp, place.leader_epoch);
             end = crc.to_le_bytes().to_vec();
             body.end -= end.len().min(body.len());
         }

@@ -136,8 +136,16 @@ impl Tablet {
         let directory = id.directory(&around.root);
         let quarantine = around.root.join("quarantine");
         let now_ms = around.clock.now_ms();
-        let source =
-            Source { disk: &*around.disk, id, kind, directory: &directory, quarantine: &quarantine, point, clean, now_ms };
+        let source = Source {
+            disk: &*around.disk,
+            id,
+            kind,
+            directory: &directory,
+            quarantine: &quarantine,
+            point,
+            clean,
+            now_ms,
+        };
         let loaded = recover::load(&source)?;
         let (quarantined, names_dirty) = (loaded.quarantined, loaded.names_dirty);
         let tablet = Self::empty(around, id, kind, options, (leader_epoch, loaded.end));

@@ -458,12 +458,7 @@ fn cut(kind: BatchKind, bytes: &[u8], offset: i64, end: i64, max_bytes: usize) -
 }
 
 /// The first record of `bytes` at or after both bounds, and the offset behind the last batch.
-fn first_record(
-    kind: BatchKind,
-    bytes: &[u8],
-    log_start: i64,
-    timestamp: i64,
-) -> Result<(Option<(i64, i64)>, i64)> {
+fn first_record(kind: BatchKind, bytes: &[u8], log_start: i64, timestamp: i64) -> Result<(Option<(i64, i64)>, i64)> {
     let mut next = -1;
     for (at, head, len) in batches(kind, bytes) {
         next = head.last_offset() + 1;

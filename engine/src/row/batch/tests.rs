@@ -1,0 +1,78 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::row::compacted::tests::{ALL, row, schema};
+use crate::row::{DataType, Datum};
+use crate::types::TableId;
+
+const BUCKET: BucketId = BucketId { table: TableId(1), partition: None, bucket: 1 };
+const RANGE: ProducerRange = ProducerRange { id: 7, epoch: 2, first_sequence: 5, last_sequence: 6 };
+
+fn placed(rows: &[Row]) -> (Schema, Vec<u8>) {
+    let schema = schema(&ALL);
+    let mut bytes = append_only(BUCKET, &schema, rows, Some(RANGE)).expect("builds").bytes.to_vec();
+    let crc = set_place(&mut bytes, 100, 1_700_000_000_000, 3);
+    let end = bytes.len() - CRC_LEN;
+    put(&mut bytes, end, &crc.to_le_bytes());
+    (schema, bytes)
+}
+
+proptest! {
+    #[test]
+    fn rows_come_back_with_their_offsets(rows in proptest::collection::vec(row(), 2..4)) {
+        let (schema, bytes) = placed(&rows);
+        prop_assert!(is_sound(&bytes));
+        let view = BatchView::read(&bytes).expect("reads");
+        prop_assert_eq!((view.head.base_offset, view.head.leader_epoch, view.head.max_timestamp), (100, 3, 1_700_000_000_000));
+        let expected: Vec<_> = (100..).zip(rows).map(|(offset, row)| (offset, ChangeType::Append, row)).collect();
+        prop_assert_eq!(view.rows(&schema).expect("decodes"), expected);
+        let mut found = Vec::new();
+        for_each_range(&bytes, |range, offset| found.push((range, offset)));
+        prop_assert_eq!(found, [(RANGE, 100)]);
+    }
+
+    #[test]
+    fn no_damage_is_taken_for_sound_and_none_panics(rows in proptest::collection::vec(row(), 2..3), at in any::<usize>(), bit in 0u8..8) {
+        let (schema, mut bytes) = placed(&rows);
+        let at = at % bytes.len();
+        bytes[at] ^= 1u8 << bit;
+        prop_assert!(!is_sound(&bytes), "byte {}", at);
+        prop_assert!(!is_sound(&bytes[..at]));
+        let _ = BatchView::read(&bytes).and_then(|view| view.rows(&schema).map(drop));
+        for_each_range(&bytes, |_, _| {});
+    }
+}
+
+/// docs/storage-format-typed.md §3 shows two coalesced requests to a PK table; this is the reader's side of it.
+#[test]
+fn the_documented_batch_is_read() {
+    let text = "640000000000000 0a700000053 0068e5cf8b010000 02000000 6c630d6f 0100 00 01000000 ffffffffffffffff ffffffff \
+        02000000 00000000 0001 0100 5c000000 0100 0100 54000000 02000000 0700000000000000 0000 0300 01000000 ffffffffffffffff \
+        05000000 05000000 00000000 01000000 0900000000000000 0300 0100 00000000 ffffffffffffffff 14000000 15000000 01000000 \
+        01000000 05000000 01 00 0161 01 06000000 03 00 0162 ac02 dd70c240";
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit") as u8;
+    let bytes: Vec<u8> = digits.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+    assert_eq!(bytes.len(), 0xb3);
+    assert!(is_sound(&bytes));
+    let view = BatchView::read(&bytes).expect("reads");
+    let rows = view.rows(&schema(&[DataType::String, DataType::Int])).expect("decodes");
+    let text = |text: &str| Datum::String(text.into());
+    let expected = [
+        (100, ChangeType::Insert, vec![text("a"), Datum::Int(1)]),
+        (101, ChangeType::UpdateAfter, vec![text("b"), Datum::Int(300)]),
+    ];
+    assert_eq!(rows, expected);
+    let mut found = Vec::new();
+    for_each_range(&bytes, |range, offset| found.push((range.id, range.epoch, range.first_sequence, offset)));
+    assert_eq!(found, [(7, 0, 5, 100), (9, 3, 20, 101)]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let schema = schema(&[DataType::Int]);
+    let error =
+        append_only(BUCKET, &schema, &[vec![Datum::Int(1)], vec![Datum::Boolean(true)]], None).expect_err("refused");
+    assert_eq!((error.kind, error.message.starts_with("row 1: column 'c0'")), (ErrorKind::InvalidArgument, true));
+    assert_eq!(append_only(BUCKET, &schema, &[], None).expect_err("empty").kind, ErrorKind::TooLarge);
+}
