@@ -6,8 +6,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::{TableInfo, View};
 use crate::config::LogOptions;
 use crate::error::Result;
@@ -49,6 +51,9 @@ pub trait Backend: Send + Sync + 'static {
         options: BTreeMap<String, String>,
     ) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
 
+    /// Creates a typed table.
+    fn create_typed(&self, name: String, descriptor: TableDescriptor) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
+
     /// Drops a table and frees its space.
     fn drop_table(&self, id: TableId) -> BoxFuture<'_, Result<()>>;
 
@@ -74,6 +79,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Reads whole batches from the one that holds `offset` on, as far as they are visible: at most
     /// `max_bytes` but always one, and none at the end.
     fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>>;
+
+    /// As [`Backend::read`], but always in memory: for those who look into batches.
+    fn read_bytes(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>>;
 
     /// Where a bucket's log stands.
     ///

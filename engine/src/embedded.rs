@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend};
+use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::options::log_options;
 use crate::catalog::{Catalog, TableInfo, View};
 use crate::clock::Clock;
@@ -279,6 +281,15 @@ impl Core {
         Ok(())
     }
 
+    /// Gives a new table its tablets; where that fails, the table goes again.
+    fn with_tablets(&self, info: Arc<TableInfo>) -> Result<Arc<TableInfo>> {
+        if let Err(error) = self.create_tablets(&info, 0) {
+            self.drop_table(info.table_id())?;
+            return Err(error);
+        }
+        Ok(info)
+    }
+
     fn drop_table(&self, id: TableId) -> Result<()> {
         let info = self.catalog.drop_table(id)?;
         let gone = Error::new(ErrorKind::TableNotFound, format!("topic '{}' was deleted", info.name));
@@ -357,12 +368,13 @@ impl Backend for Embedded {
         options: BTreeMap<String, String>,
     ) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
         Box::pin(self.on_core(move |core| {
-            let info = core.catalog.create(&name, buckets, options, core.around.clock.now_ms())?;
-            if let Err(error) = core.create_tablets(&info, 0) {
-                core.drop_table(info.table_id())?;
-                return Err(error);
-            }
-            Ok(info)
+            core.with_tablets(core.catalog.create(&name, buckets, options, core.around.clock.now_ms())?)
+        }))
+    }
+
+    fn create_typed(&self, name: String, descriptor: TableDescriptor) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
+        Box::pin(self.on_core(move |core| {
+            core.with_tablets(core.catalog.create_typed(&name, &descriptor, core.around.clock.now_ms())?)
         }))
     }
 
@@ -422,16 +434,22 @@ impl Backend for Embedded {
 
     fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>> {
         Box::pin(async move {
-            let tablet = self.core.tablet(bucket)?;
-            if let Some(range) = tablet.range(offset, max_bytes)? {
-                return Ok(Batches::File(range));
+            match self.core.tablet(bucket)?.range(offset, max_bytes)? {
+                Some(range) => Ok(Batches::File(range)),
+                None => self.read_bytes(bucket, offset, max_bytes).await.map(Batches::Bytes),
             }
+        })
+    }
+
+    fn read_bytes(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
+        Box::pin(async move {
+            let tablet = self.core.tablet(bucket)?;
             if let Reading::Done(batches) = tablet.read(offset, max_bytes, ReadLimit::Visible, false)? {
-                return Ok(Batches::Bytes(batches));
+                return Ok(batches);
             }
             let read = move || tablet.read(offset, max_bytes, ReadLimit::Visible, true);
             match self.readers.run(read).await?? {
-                Reading::Done(batches) => Ok(Batches::Bytes(batches)),
+                Reading::Done(batches) => Ok(batches),
                 Reading::WouldBlock => Err(Error::new(ErrorKind::Internal, "a blocking read would block")),
             }
         })

@@ -20,6 +20,7 @@ pub(crate) struct Metrics {
     pub(crate) produced_bytes: IntCounter,
     pub(crate) produced_records: IntCounter,
     pub(crate) fetched_bytes: IntCounter,
+    pub(crate) headers_dropped: IntCounter,
     engine: Vec<(IntGauge, Value)>,
 }
 
@@ -70,6 +71,10 @@ impl Metrics {
             produced_bytes: counter("sluice_kafka_produced_bytes_total", "Bytes of batches taken up by Produce")?,
             produced_records: counter("sluice_kafka_produced_records_total", "Records taken up by Produce")?,
             fetched_bytes: counter("sluice_kafka_fetched_bytes_total", "Bytes of batches returned by Fetch")?,
+            headers_dropped: counter(
+                "sluice_kafka_headers_dropped_total",
+                "Record headers that no column of a typed table takes",
+            )?,
             engine,
             registry,
         })

@@ -294,10 +294,7 @@ impl ValidTable {
 
     fn check_options(&self) -> Result<()> {
         self.check_kinds()?;
-        self.check_key_format()?;
-        self.check_ttls()?;
-        self.check_timestamp_column()?;
-        self.check_statistics()
+        self.check_key_format()
     }
 
     /// Options that only one kind of table has, and formats that do not go together (table-model
@@ -332,47 +329,6 @@ impl ValidTable {
                 return refuse(
                     "option 'table.bucket.function' = 'kafka' needs a key format with one form per value, not 'json'",
                 );
-            }
-        }
-        Ok(())
-    }
-
-    fn check_ttls(&self) -> Result<()> {
-        let local = self.option("table.log.local-ttl").and_then(table_options::parse_duration_ms);
-        match (local, self.log_ttl_ms()) {
-            (Some(local), Some(whole)) if local > whole => {
-                refuse("option 'table.log.local-ttl' must not be longer than 'table.log.ttl'")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn named_column(&self, option: &str, name: &str) -> Result<&Column> {
-        let found = self.schema.columns.iter().find(|column| column.name == name);
-        found.map_or_else(|| refuse(format!("option '{option}' names column '{name}', which does not exist")), Ok)
-    }
-
-    fn check_timestamp_column(&self) -> Result<()> {
-        let option = "kafka.timestamp.column";
-        let Some(name) = self.option(option) else { return Ok(()) };
-        match self.named_column(option, name)?.data_type {
-            DataType::BigInt | DataType::Timestamp { .. } | DataType::TimestampLtz { .. } => Ok(()),
-            other => {
-                refuse(format!("option '{option}': column '{name}' is {other}, not BIGINT, TIMESTAMP or TIMESTAMP_LTZ"))
-            }
-        }
-    }
-
-    fn check_statistics(&self) -> Result<()> {
-        let option = "table.statistics.columns";
-        let Some(list) = self.option(option) else { return Ok(()) };
-        if self.has_primary_key() {
-            return refuse(format!("option '{option}' is for tables without a primary key only"));
-        }
-        for name in list.split(',').map(str::trim).filter(|_| list != "*") {
-            let data_type = self.named_column(option, name)?.data_type;
-            if matches!(data_type, DataType::Bytes | DataType::Binary { .. }) {
-                return refuse(format!("option '{option}': column '{name}' is {data_type}, which has no statistics"));
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ pub mod table_options;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use descriptor::{TableDescriptor, ValidTable};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
@@ -30,16 +31,20 @@ pub struct TableInfo {
     pub database: String,
     /// Its name in the database.
     pub name: String,
-    /// `raw` so far.
+    /// What it holds.
     pub kind: TableKind,
     /// Buckets, numbered from 0.
     pub buckets: u32,
-    /// Options as set, checked against [`options::RAW_OPTIONS`].
+    /// Options as set, checked against [`options::RAW_OPTIONS`] and, for typed tables,
+    /// [`table_options::TABLE_OPTIONS`].
     pub options: BTreeMap<String, String>,
     /// When it was created, ms.
     pub created_ms: i64,
     /// Unclean starts of the server before its creation: leader epochs count from here.
     pub epoch_base: u64,
+    /// Schema and rules of a typed table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub typed: Option<ValidTable>,
 }
 
 /// What a table holds.
@@ -117,6 +122,54 @@ impl View {
         self.by_id.remove(&info.table_id());
         self.by_name.remove(&info.name);
     }
+}
+
+/// Buckets of a typed table that names no number (Fluss's `default.bucket.number`).
+const DEFAULT_BUCKETS: u32 = 1;
+const LOG_TTL: &str = "table.log.ttl";
+const RETENTION: &str = "retention.ms";
+const TIMESTAMP_TYPE: &str = "message.timestamp.type";
+
+/// Checks the options of a table, each alone and together.
+///
+/// # Errors
+/// `InvalidArgument` that names the option; `Unsupported` for what this server lacks.
+pub fn check_options(kind: TableKind, options: &BTreeMap<String, String>) -> Result<()> {
+    match kind {
+        TableKind::Raw => options::check_all(options),
+        TableKind::Log => {
+            table_options::check_all(options)?;
+            check_timestamp_type(options)
+        }
+    }
+}
+
+/// Rows carry the time of their append (design §4).
+fn check_timestamp_type(options: &BTreeMap<String, String>) -> Result<()> {
+    match options.get(TIMESTAMP_TYPE).map(String::as_str) {
+        None | Some("LogAppendTime") => Ok(()),
+        Some(_) => {
+            let what = format!("'{TIMESTAMP_TYPE}' of a typed table is LogAppendTime");
+            Err(Error::new(ErrorKind::InvalidArgument, what))
+        }
+    }
+}
+
+/// Moves the options out of a typed table. What Kafka's tools know by another name is kept under that
+/// name only: what they show is then what holds.
+fn topic_options(table: &mut ValidTable) -> Result<BTreeMap<String, String>> {
+    let mut options = std::mem::take(&mut table.options);
+    if options.contains_key(LOG_TTL) && options.contains_key(RETENTION) {
+        let what = format!("'{LOG_TTL}' and '{RETENTION}' are the same option: give one");
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
+    }
+    check_timestamp_type(&options)?;
+    options.insert(TIMESTAMP_TYPE.to_owned(), "LogAppendTime".to_owned());
+    if let Some(ttl) = options.remove(LOG_TTL).and_then(|text| table_options::parse_duration_ms(&text)) {
+        // Zero switches retention off.
+        options.insert(RETENTION.to_owned(), if ttl > 0 { ttl } else { -1 }.to_string());
+    }
+    Ok(options)
 }
 
 /// The durable catalog.
@@ -227,6 +280,39 @@ impl Catalog {
         now_ms: i64,
     ) -> Result<Arc<TableInfo>> {
         options::check_all(&options)?;
+        self.insert(name, TableKind::Raw, buckets, options, None, now_ms)
+    }
+
+    /// Creates a typed table in the default database.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidArgument` for a name or a rule that is broken; `Unsupported` for the
+    /// kinds of tables that this server lacks; the store's.
+    pub fn create_typed(&self, name: &str, descriptor: &TableDescriptor, now_ms: i64) -> Result<Arc<TableInfo>> {
+        names::check_table_name(name)?;
+        let mut table = descriptor.validate()?;
+        let lacking = [
+            (table.has_primary_key(), "primary-key tables are"),
+            (!table.partition_keys.is_empty(), "partitioned tables are"),
+            (!table.bucket_key.is_empty(), "a bucket key is"),
+        ];
+        if let Some((_, what)) = lacking.into_iter().find(|(asked, _)| *asked) {
+            return Err(Error::new(ErrorKind::Unsupported, format!("{what} not offered by this server")));
+        }
+        let options = topic_options(&mut table)?;
+        let buckets = table.buckets.unwrap_or(DEFAULT_BUCKETS);
+        self.insert(name, TableKind::Log, buckets, options, Some(table), now_ms)
+    }
+
+    fn insert(
+        &self,
+        name: &str,
+        kind: TableKind,
+        buckets: u32,
+        options: BTreeMap<String, String>,
+        typed: Option<ValidTable>,
+        now_ms: i64,
+    ) -> Result<Arc<TableInfo>> {
         let mut counters = self.change.lock();
         if self.view().by_name(name).is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("Topic '{name}' already exists.")));
@@ -236,11 +322,12 @@ impl Catalog {
             uuid: uuid::Uuid::new_v4(),
             database: DEFAULT_DATABASE.to_owned(),
             name: name.to_owned(),
-            kind: TableKind::Raw,
+            kind,
             buckets,
             options,
             created_ms: now_ms,
             epoch_base: counters.unclean_starts,
+            typed,
         });
         let owner = (name_key(name), Some(seal_value(&info.id.to_le_bytes())));
         self.store.write(&[put_table(&info)?, owner, put_number(NEXT_TABLE_ID, info.id + 1)])?;
@@ -269,7 +356,7 @@ impl Catalog {
         let _counters = self.change.lock();
         let mut info = self.get(id)?.as_ref().clone();
         change(&mut info)?;
-        options::check_all(&info.options)?;
+        check_options(info.kind, &info.options)?;
         self.store.write(&[put_table(&info)?])?;
         let info = Arc::new(info);
         self.edit(|view| view.insert(Arc::clone(&info)));
@@ -329,6 +416,58 @@ mod tests {
         let catalog = open(true);
         assert_eq!(catalog.leader_epoch(&second), 0);
         assert_eq!(catalog.view().iter().count(), 1);
+    }
+
+    fn descriptor(set: &[(&str, &str)]) -> TableDescriptor {
+        let column = descriptor::ColumnSpec {
+            name: "a".into(),
+            data_type: crate::row::DataType::Int,
+            nullable: true,
+            comment: None,
+        };
+        let mut made = TableDescriptor { columns: vec![column], ..TableDescriptor::default() };
+        for (key, value) in set {
+            made.set(key, value).expect("a property");
+        }
+        made
+    }
+
+    #[test]
+    fn a_typed_table_survives_a_reopen_with_its_schema() {
+        let store = SimStore::default();
+        let open = || Catalog::open(Arc::new(store.clone()), true).expect("opens");
+        let asked = descriptor(&[("bucket.num", "3"), ("table.log.ttl", "2 d"), ("owner", "me")]);
+        let made = open().create_typed("t", &asked, 7).expect("creates");
+        assert_eq!((made.kind, made.buckets), (TableKind::Log, 3));
+        assert_eq!(made.options.get("retention.ms").map(String::as_str), Some("172800000"));
+        let catalog = open();
+        assert_eq!(catalog.view().by_name("t"), Some(&made));
+        let alter = |name: &str, value: &str| {
+            catalog.alter(made.table_id(), |info| {
+                info.options.insert(name.to_owned(), value.to_owned());
+                Ok(())
+            })
+        };
+        alter("retention.ms", "5").expect("alters");
+        alter("message.timestamp.type", "CreateTime").expect_err("typed tables have one");
+        alter("table.nope", "1").expect_err("unknown");
+    }
+
+    #[test]
+    fn what_a_typed_table_may_not_be_is_refused() {
+        let catalog = Catalog::open(Arc::new(SimStore::default()), true).expect("opens");
+        let kind =
+            |name: &str, asked: &TableDescriptor| catalog.create_typed(name, asked, 0).expect_err("refused").kind;
+        assert_eq!(kind("__x", &descriptor(&[])), ErrorKind::InvalidArgument);
+        assert_eq!(kind("t", &descriptor(&[("bucket.key", "a")])), ErrorKind::Unsupported);
+        let keyed = TableDescriptor { primary_key: vec!["a".into()], ..descriptor(&[]) };
+        assert_eq!(kind("t", &keyed), ErrorKind::Unsupported);
+        assert_eq!(
+            kind("t", &descriptor(&[("table.log.ttl", "1 d"), ("retention.ms", "1")])),
+            ErrorKind::InvalidArgument
+        );
+        catalog.create("t", 1, BTreeMap::new(), 0).expect("creates");
+        assert_eq!(kind("t", &descriptor(&[])), ErrorKind::AlreadyExists);
     }
 
     #[test]

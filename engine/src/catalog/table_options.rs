@@ -85,7 +85,7 @@ pub const TABLE_OPTIONS: &[TableOption] = &[
     alterable("kafka.json.timestamp-format", Word(&["sql", "iso-8601"]), "sql", Full),
     fixed("kafka.key.format", Word(FORMATS), "", Only(KEY_FORMATS)),
     alterable("kafka.partial-update", Bool, "false", Full),
-    fixed("kafka.timestamp.column", Text, "", Full),
+    fixed("kafka.timestamp.column", Text, "", Nothing),
     fixed("kafka.value.format", Word(FORMATS), "json", Only(&["json"])),
     fixed("table.auto-increment.cache-size", Int(1, i64::MAX), "100000", Nothing),
     alterable("table.auto-partition.enabled", Bool, "false", OnlyFalse),
@@ -112,13 +112,13 @@ pub const TABLE_OPTIONS: &[TableOption] = &[
     fixed("table.log.arrow.compression.type", Word(&["none", "lz4_frame", "zstd"]), "zstd", Full),
     fixed("table.log.arrow.compression.zstd.level", Int(1, 22), "3", Full),
     fixed("table.log.format", Word(&["arrow", "indexed", "compacted"]), "arrow", Full),
-    alterable("table.log.local-ttl", Duration, "", Full),
-    alterable("table.log.tiered.local-segments", Int(1, MAX_INT), "2", Full),
+    alterable("table.log.local-ttl", Duration, "", Nothing),
+    alterable("table.log.tiered.local-segments", Int(1, MAX_INT), "2", Nothing),
     alterable("table.log.ttl", Duration, "7 d", Full),
     fixed("table.merge-engine", Word(&["first_row", "versioned", "aggregation"]), "", Nothing),
     fixed("table.merge-engine.versioned.ver-column", Text, "", Nothing),
     fixed("table.replication.factor", Int(1, i16::MAX as i64), "1", Full),
-    alterable("table.statistics.columns", Text, "", Full),
+    alterable("table.statistics.columns", Text, "", Nothing),
 ];
 
 /// Keys that begin so are options, never custom attributes (table-model §21, design §4).
@@ -304,6 +304,9 @@ mod tests {
             ("auto-increment.fields", "v"),
             ("fields.v.agg", "sum"),
             ("kafka.value.format", "avro"),
+            ("kafka.timestamp.column", "v"),
+            ("table.statistics.columns", "*"),
+            ("table.log.local-ttl", "1 d"),
         ];
         for (name, value) in refused {
             let error = check(name, value).expect_err(name);

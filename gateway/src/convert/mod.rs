@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod key;
+pub mod rows;
 
 use std::fmt;
 

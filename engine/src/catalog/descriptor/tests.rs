@@ -129,7 +129,6 @@ fn option_values_are_checked() {
         ("table.kv.format", "indexed"),
         ("table.changelog.image", "wal"),
         ("table.replication.factor", "3"),
-        ("table.statistics.columns", "*"),
         ("retention.ms", "1"),
         ("visibility", "appended"),
         ("my.prop", "x"),
@@ -149,12 +148,9 @@ fn option_values_are_checked() {
         ("table.log.ttl", "-1"),
         ("table.log.tiered.local-segments", "0"),
         ("table.delete.behavior", "ignore"),
-        ("table.statistics.columns", "zz"),
         ("bucket.num", "-1"),
         ("kafka.partial-update", "true"),
-        ("kafka.timestamp.column", "v"),
         ("kafka.key.format", "json"),
-        ("table.log.local-ttl", "8 d"),
         ("retention.ms", "abc"),
     ];
     for (key, value) in bad {

@@ -18,7 +18,8 @@ use kafka_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, ApiKey, DescribeConfigsRequest, DescribeConfigsResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
-use sluice_engine::catalog::options::{OptionType, RAW_OPTIONS, check_all, find};
+use sluice_engine::catalog::check_options;
+use sluice_engine::catalog::options::{OptionType, RAW_OPTIONS, find};
 use sluice_engine::{AcksAll, Visibility};
 use sluice_protocol::ErrorCode;
 
@@ -259,7 +260,8 @@ impl Api for AlterConfigs {
 
 /// The options are exactly `configs`.
 fn replace(options: &mut BTreeMap<String, String>, configs: &[ReplacedConfig]) -> Result<(), Fault> {
-    options.clear();
+    // What has no name in Kafka stays: a client that knows only Kafka's configs cannot mean to drop it.
+    options.retain(|name, _| find(name).is_none());
     for config in configs {
         let name = config.name.to_string();
         let Some(value) = &config.value else {
@@ -345,7 +347,7 @@ async fn alter(
     let info = cx.broker.topic(name).ok_or_else(missing)?;
     let mut options = info.options.clone();
     changes(&mut options)?;
-    check_all(&options).map_err(|error| (config_code_of(&error), error.message))?;
+    check_options(info.kind, &options).map_err(|error| (config_code_of(&error), error.message))?;
     if !validate_only && options != info.options {
         let altered = cx.broker.backend.set_options(info.table_id(), options).await;
         altered.map_err(|error| (config_code_of(&error), error.message))?;

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
 use sluice_engine::BucketId;
+use sluice_engine::catalog::TableInfo;
 use sluice_engine::tablet::{Batches, Offsets};
 use sluice_protocol::ErrorCode;
 use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::convert::rows;
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::check_epoch;
 use crate::kafka::error::code_of;
@@ -28,6 +30,8 @@ pub(crate) struct Fetch;
 
 /// What one response holds at most, whatever the client asks for.
 const RESPONSE_BYTES_MAX: i32 = 55 << 20;
+/// Stored bytes of a typed table that one request converts for a topic partition: conversion is work for the CPU.
+const CONVERTED_MAX: usize = 1 << 20;
 /// How long a request may be held, ms.
 const WAIT_MS_MAX: i32 = 30 * 60 * 1000;
 
@@ -39,6 +43,8 @@ struct Wanted {
     current_epoch: i32,
     last_fetched_epoch: i32,
     bucket: Result<BucketId, ErrorCode>,
+    /// Of a typed table.
+    table: Option<Arc<TableInfo>>,
 }
 
 /// A follower's place; this server has none.
@@ -168,7 +174,7 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
     let Some(bucket) = bucket.filter(|_| wanted.offset < offsets.high_watermark && (first || budget > 0)) else {
         return answer;
     };
-    match cx.broker.backend.read(bucket, wanted.offset, budget).await {
+    match read_batches(cx, wanted, bucket, budget).await {
         Ok(batches) => {
             // Only the first batch of a response may be larger than what was asked for.
             let len = batches.len();
@@ -180,6 +186,20 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
         }
         Err(error) => refused(wanted.index, code_of(&error)),
     }
+}
+
+/// Batches as Kafka has them: those of a raw table as they are stored, those of a typed table converted.
+async fn read_batches(
+    cx: &Context,
+    wanted: &Wanted,
+    bucket: BucketId,
+    max_bytes: usize,
+) -> sluice_engine::Result<Batches> {
+    let Some(table) = wanted.table.as_ref().and_then(|info| info.typed.as_ref()) else {
+        return cx.broker.backend.read(bucket, wanted.offset, max_bytes).await;
+    };
+    let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(CONVERTED_MAX)).await?;
+    rows::encode(&table.schema, &stored, wanted.offset, max_bytes).map(Batches::Bytes)
 }
 
 fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopic> {
@@ -202,6 +222,7 @@ fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopi
             current_epoch: part.current_leader_epoch,
             last_fetched_epoch: part.last_fetched_epoch,
             bucket: found.and_then(|info| cx.broker.bucket(info, part.partition)).and_then(|it| follower.map(|()| it)),
+            table: found.ok().filter(|info| info.typed.is_some()).cloned(),
         });
         // A topic or a topic partition that is named again counts once, as in Kafka.
         let place = *places.entry((topic.topic.clone(), topic.topic_id)).or_insert(topics.len());

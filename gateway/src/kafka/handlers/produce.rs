@@ -18,11 +18,15 @@ use kafka_protocol::messages::produce_response::{
 use kafka_protocol::messages::{
     ApiKey, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse, ProducerId,
 };
-use sluice_engine::tablet::{Appended, Refusal, prepare};
+use sluice_engine::catalog::TableInfo;
+use sluice_engine::log::head::ProducerRange;
+use sluice_engine::row::batch::append_only;
+use sluice_engine::tablet::{Appended, LogBatch, RawBatch, Refusal, prepare};
 use sluice_engine::{Acks, BucketId, PendingAppend};
 use sluice_protocol::batch::BatchHeader;
 use sluice_protocol::{DecodeError, ErrorCode};
 
+use crate::convert::rows::{self, Refused};
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::error::code_of;
 use crate::kafka::{Broker, names, text};
@@ -85,9 +89,34 @@ impl From<Refusal> for Fault {
 
 type Slot = (i32, Option<BucketId>, Result<PendingAppend, Fault>);
 
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Batch(cause) => Refusal::from(cause).into(),
+            Refused::Records(records) => Self {
+                code: ErrorCode::InvalidRecord,
+                message: records.first().map(|(at, what)| format!("record {at} of the batch: {what}")),
+                records,
+                at_log: true,
+                log_start: -1,
+            },
+        }
+    }
+}
+
+/// What is appended: the batch as it came, or its rows where the table has a schema.
+fn log_batch(cx: &Context, info: &TableInfo, bucket: BucketId, raw: RawBatch) -> Result<LogBatch, Fault> {
+    let Some(table) = &info.typed else { return Ok(raw.into()) };
+    let decoded = rows::decode(&table.schema, &raw.bytes)?;
+    cx.broker.metrics.headers_dropped.inc_by(decoded.headers_dropped);
+    let range = ProducerRange::of(&raw.header);
+    Ok(LogBatch::Typed(append_only(bucket, &table.schema, &decoded.rows, range)?))
+}
+
 async fn queue(
     cx: &Context,
     version: i16,
+    info: &TableInfo,
     bucket: BucketId,
     records: Option<Bytes>,
     acks: i16,
@@ -112,14 +141,11 @@ async fn queue(
     cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
     cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
     let wait = if acks == -1 { Acks::All } else { Acks::Leader };
-    Ok(cx.broker.backend.append(bucket, raw.into(), wait).await?)
+    let batch = log_batch(cx, info, bucket, raw)?;
+    Ok(cx.broker.backend.append(bucket, batch, wait).await?)
 }
 
-fn find(
-    broker: &Broker,
-    version: i16,
-    topic: &TopicKey,
-) -> Result<std::sync::Arc<sluice_engine::catalog::TableInfo>, ErrorCode> {
+fn find(broker: &Broker, version: i16, topic: &TopicKey) -> Result<std::sync::Arc<TableInfo>, ErrorCode> {
     match topic {
         TopicKey::Id(id) if version >= 13 => {
             broker.backend.tables().by_uuid(id).cloned().ok_or(ErrorCode::UnknownTopicId)
@@ -234,17 +260,17 @@ impl Api for Produce {
             let topic = find(&cx.broker, version, &key);
             let mut slots: Vec<Slot> = Vec::with_capacity(parts.len());
             for (index, records) in parts {
-                let bucket = match &topic {
+                let place = match &topic {
                     _ if !(-1..=1).contains(&acks) => Err(ErrorCode::InvalidRequiredAcks),
                     _ if transactional => Err(ErrorCode::UnsupportedVersion),
-                    Ok(info) => cx.broker.bucket(info, index),
+                    Ok(info) => cx.broker.bucket(info, index).map(|bucket| (info, bucket)),
                     Err(code) => Err(*code),
                 };
-                let slot = match bucket {
-                    Ok(bucket) => queue(cx, version, bucket, records, acks).await,
+                let slot = match place {
+                    Ok((info, bucket)) => queue(cx, version, info, bucket, records, acks).await,
                     Err(code) => Err(code.into()),
                 };
-                slots.push((index, bucket.ok(), slot));
+                slots.push((index, place.ok().map(|(_, bucket)| bucket), slot));
             }
             topics.push((key, slots));
         }
