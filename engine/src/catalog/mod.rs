@@ -125,7 +125,7 @@ impl View {
 }
 
 /// Buckets of a typed table that names no number (Fluss's `default.bucket.number`).
-const DEFAULT_BUCKETS: u32 = 1;
+pub const DEFAULT_BUCKETS: u32 = 1;
 const LOG_TTL: &str = "table.log.ttl";
 const RETENTION: &str = "retention.ms";
 const TIMESTAMP_TYPE: &str = "message.timestamp.type";
@@ -153,6 +153,37 @@ fn check_timestamp_type(options: &BTreeMap<String, String>) -> Result<()> {
             Err(Error::new(ErrorKind::InvalidArgument, what))
         }
     }
+}
+
+/// A typed table that could be created.
+#[derive(Debug, Clone)]
+pub struct TypedPlan {
+    /// Schema and rules.
+    pub table: ValidTable,
+    /// Its buckets.
+    pub buckets: u32,
+    /// Its options, those that Kafka's tools know under their names.
+    pub options: BTreeMap<String, String>,
+}
+
+/// Everything about a new typed table that can be checked without creating it.
+///
+/// # Errors
+/// `InvalidArgument` for a name or a rule that is broken; `Unsupported` for the kinds of tables that
+/// this server lacks.
+pub fn plan_typed(name: &str, descriptor: &TableDescriptor) -> Result<TypedPlan> {
+    names::check_table_name(name)?;
+    let mut table = descriptor.validate()?;
+    let lacking = [
+        (table.has_primary_key(), "primary-key tables are"),
+        (!table.partition_keys.is_empty(), "partitioned tables are"),
+        (!table.bucket_key.is_empty(), "a bucket key is"),
+    ];
+    if let Some((_, what)) = lacking.into_iter().find(|(asked, _)| *asked) {
+        return Err(Error::new(ErrorKind::Unsupported, format!("{what} not offered by this server")));
+    }
+    let options = topic_options(&mut table)?;
+    Ok(TypedPlan { buckets: table.buckets.unwrap_or(DEFAULT_BUCKETS), table, options })
 }
 
 /// Moves the options out of a typed table. What Kafka's tools know by another name is kept under that
@@ -289,18 +320,7 @@ impl Catalog {
     /// `AlreadyExists`; `InvalidArgument` for a name or a rule that is broken; `Unsupported` for the
     /// kinds of tables that this server lacks; the store's.
     pub fn create_typed(&self, name: &str, descriptor: &TableDescriptor, now_ms: i64) -> Result<Arc<TableInfo>> {
-        names::check_table_name(name)?;
-        let mut table = descriptor.validate()?;
-        let lacking = [
-            (table.has_primary_key(), "primary-key tables are"),
-            (!table.partition_keys.is_empty(), "partitioned tables are"),
-            (!table.bucket_key.is_empty(), "a bucket key is"),
-        ];
-        if let Some((_, what)) = lacking.into_iter().find(|(asked, _)| *asked) {
-            return Err(Error::new(ErrorKind::Unsupported, format!("{what} not offered by this server")));
-        }
-        let options = topic_options(&mut table)?;
-        let buckets = table.buckets.unwrap_or(DEFAULT_BUCKETS);
+        let TypedPlan { table, buckets, options } = plan_typed(name, descriptor)?;
         self.insert(name, TableKind::Log, buckets, options, Some(table), now_ms)
     }
 

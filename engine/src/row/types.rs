@@ -183,6 +183,20 @@ pub struct Column {
     pub comment: Option<String>,
 }
 
+impl fmt::Display for Column {
+    /// As Flink's DDL declares it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.name.replace('`', "``"), self.data_type)?;
+        if !self.nullable {
+            f.write_str(" NOT NULL")?;
+        }
+        match &self.comment {
+            Some(comment) => write!(f, " COMMENT '{}'", comment.replace('\'', "''")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// One version of a table's schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schema {
@@ -197,6 +211,13 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// Its columns as CREATE TABLE declares them, without the parentheses.
+    #[must_use]
+    pub fn declaration(&self) -> String {
+        let columns: Vec<String> = self.columns.iter().map(Column::to_string).collect();
+        columns.join(", ")
+    }
+
     /// The place of a column.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {

@@ -226,7 +226,12 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn at_end(&self) -> bool {
-        self.ahead(0).kind == Kind::End || self.sees_symbol(";")
+        self.sees_end() || self.sees_symbol(";")
+    }
+
+    /// Whether the text is over.
+    pub(super) fn sees_end(&self) -> bool {
+        self.ahead(0).kind == Kind::End
     }
 
     /// Moves to the end of the statement and gives the text from `start` to there.

@@ -14,6 +14,7 @@ mod types;
 
 use std::fmt;
 
+use sluice_engine::catalog::descriptor::TableDescriptor;
 use sluice_engine::{Error, ErrorKind};
 
 use cursor::Cursor;
@@ -69,6 +70,14 @@ pub fn parse(text: &str) -> Result<Statement, DdlError> {
         return Err(cursor.expected("the end after one statement"));
     }
     Ok(parsed)
+}
+
+/// The columns and constraints between the parentheses of CREATE TABLE, alone.
+///
+/// # Errors
+/// [`DdlError`] for a text that breaks the grammar.
+pub fn parse_columns(text: &str) -> Result<TableDescriptor, DdlError> {
+    table::columns(&mut Cursor::new(text)?)
 }
 
 /// The statements of a script; errors have their place in the whole of it.

@@ -22,6 +22,16 @@ pub(super) fn create_table(cursor: &mut Cursor<'_>) -> Parsed<Statement> {
     Ok(Statement::CreateTable { name, if_not_exists, table: Box::new(table) })
 }
 
+/// What stands between the parentheses, to the end of the text.
+pub(super) fn columns(cursor: &mut Cursor<'_>) -> Parsed<TableDescriptor> {
+    let mut table = TableDescriptor::default();
+    element(cursor, &mut table)?;
+    while cursor.takes_symbol(",") {
+        element(cursor, &mut table)?;
+    }
+    if cursor.sees_end() { Ok(table) } else { Err(cursor.expected("',' or the end")) }
+}
+
 /// A column, or a constraint of the table. A column may be called `primary` or `constraint`: its type
 /// then tells it from the keyword.
 fn element(cursor: &mut Cursor<'_>, table: &mut TableDescriptor) -> Parsed<()> {

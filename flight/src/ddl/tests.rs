@@ -20,6 +20,16 @@ fn pairs(list: &[(&str, &str)]) -> Pairs {
 
 /// What the Fluss documents show, verbatim; each table also passes the catalog's rules.
 #[test]
+fn columns_alone_are_read_to_the_end() {
+    let table =
+        parse_columns("a INT NOT NULL, `b c` STRING COMMENT 'x', PRIMARY KEY (a) NOT ENFORCED").expect("parses");
+    assert_eq!((table.columns.len(), table.primary_key), (2, vec!["a".to_owned()]));
+    for text in ["", "a", "a INT,", "a INT; DROP TABLE t", "a INT) WITH ('bucket.num' = '9'", "a INT b INT"] {
+        parse_columns(text).expect_err(text);
+    }
+}
+
+#[test]
 fn the_documents_statements_parse() {
     let overview = parse_script(include_str!("../../tests/data/fluss-table-overview.sql")).expect("parses");
     let tables = parse_script(include_str!("../../tests/data/fluss-primary-key-table.sql")).expect("parses");

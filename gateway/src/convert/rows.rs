@@ -66,13 +66,19 @@ pub fn decode(schema: &Schema, batch: &[u8]) -> Result<Decoded, Refused> {
 ///
 /// # Errors
 /// `Corrupt` or `Unsupported` when a stored batch does not decode.
-pub fn encode(schema: &Schema, stored: &Bytes, offset: i64, max_bytes: usize) -> Result<Bytes, Error> {
+pub fn encode(
+    schema: &Schema,
+    style: TimestampStyle,
+    stored: &Bytes,
+    offset: i64,
+    max_bytes: usize,
+) -> Result<Bytes, Error> {
     let (mut rest, mut out) = (stored.as_ref(), Vec::new());
     while !rest.is_empty() {
         let len = sluice_engine::row::batch::head(rest).and_then(|head| head.len);
         let cut = len.and_then(|len| rest.split_at_checked(len));
         let (batch, tail) = cut.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a log batch ends early"))?;
-        for converted in encode_batch(schema, batch, offset)? {
+        for converted in encode_batch(schema, style, batch, offset)? {
             if !out.is_empty() && out.len() + converted.len() > max_bytes {
                 return Ok(out.into());
             }
@@ -84,7 +90,7 @@ pub fn encode(schema: &Schema, stored: &Bytes, offset: i64, max_bytes: usize) ->
 }
 
 /// One stored batch as Kafka batches; the producer's sequences go along, as Kafka keeps them.
-fn encode_batch(schema: &Schema, batch: &[u8], offset: i64) -> Result<Vec<Vec<u8>>, Error> {
+fn encode_batch(schema: &Schema, style: TimestampStyle, batch: &[u8], offset: i64) -> Result<Vec<Vec<u8>>, Error> {
     let view = BatchView::read(batch)?;
     let mut range = None;
     sluice_engine::row::batch::for_each_range(batch, |found, _| range = Some(found));
@@ -96,7 +102,7 @@ fn encode_batch(schema: &Schema, batch: &[u8], offset: i64) -> Result<Vec<Vec<u8
         let (first, mut size) = (*first, 0);
         let mut builder = begin(view.head.max_timestamp, range, (first - view.head.base_offset) as i32);
         while let Some((_, _, row)) = wanted.next_if(|_| size < CONVERTED_MAX) {
-            let value = json::encode(schema, &every, row, TimestampStyle::Sql);
+            let value = json::encode(schema, &every, row, style);
             size += value.len() + HEADER_LEN;
             builder = builder.record(&Record::new(None, Some(&value)));
         }
@@ -161,7 +167,7 @@ mod tests {
             .bytes
             .to_vec();
         let _ = batch::set_place(&mut stored, 40, 77, 6);
-        let out = encode(&schema(), &stored.into(), 41, 1).expect("encodes");
+        let out = encode(&schema(), TimestampStyle::Sql, &stored.into(), 41, 1).expect("encodes");
         let header = BatchHeader::read(&out).expect("a batch");
         assert_eq!((header.base_offset, header.last_offset(), header.leader_epoch), (41, 42, 6));
         assert_eq!((header.producer_id, header.base_sequence, header.max_timestamp), (9, 0, 77));

@@ -10,4 +10,5 @@ mod load;
 mod offsets;
 mod produce;
 mod topics;
+mod typed;
 mod wire;

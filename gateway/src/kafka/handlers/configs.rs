@@ -20,6 +20,7 @@ use kafka_protocol::messages::{
 };
 use sluice_engine::catalog::check_options;
 use sluice_engine::catalog::options::{OptionType, RAW_OPTIONS, find};
+use sluice_engine::row::Schema;
 use sluice_engine::{AcksAll, Visibility};
 use sluice_protocol::ErrorCode;
 
@@ -70,8 +71,21 @@ fn server_value(broker: &Broker, name: &str) -> Option<String> {
     }
 }
 
-/// All options of a topic that sets `options`.
-pub(super) fn topic_configs(broker: &Broker, options: &BTreeMap<String, String>) -> Vec<Shown> {
+/// A typed table's columns as Kafka's clients give and see them; fixed at creation.
+pub(super) const SCHEMA: &str = "table.schema";
+
+fn shown_schema(schema: &Schema) -> Shown {
+    let value = schema.declaration();
+    let synonyms = vec![(SCHEMA, value.clone(), SOURCE_TOPIC)];
+    Shown { name: SCHEMA, value, source: SOURCE_TOPIC, kind: type_number(OptionType::Word(&[])), synonyms }
+}
+
+/// All options of a topic that sets `options`, and the schema that it has.
+pub(super) fn topic_configs(
+    broker: &Broker,
+    options: &BTreeMap<String, String>,
+    schema: Option<&Schema>,
+) -> Vec<Shown> {
     let shown = RAW_OPTIONS.iter().map(|option| {
         let server = server_value(broker, option.name).filter(|value| value != option.default);
         let mut synonyms = Vec::new();
@@ -88,7 +102,7 @@ pub(super) fn topic_configs(broker: &Broker, options: &BTreeMap<String, String>)
         let (value, source) = first.unwrap_or_else(|| (option.default.to_owned(), SOURCE_DEFAULT));
         Shown { name: option.name, value, source, kind: type_number(option.kind), synonyms }
     });
-    shown.collect()
+    shown.chain(schema.map(shown_schema)).collect()
 }
 
 fn broker_configs(broker: &Broker) -> Vec<Shown> {
@@ -140,7 +154,7 @@ fn describe(cx: &Context, kind: i8, name: &str) -> Result<(Vec<Shown>, bool), Fa
                 return Err((ErrorCode::InvalidTopicException, fault));
             }
             let info = cx.broker.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
-            Ok((topic_configs(&cx.broker, &info.options), false))
+            Ok((topic_configs(&cx.broker, &info.options, info.typed.as_ref().map(|table| &table.schema)), false))
         }
         BROKER => {
             check_broker(&cx.broker, name, " or empty string")?;

@@ -21,6 +21,7 @@ use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::convert::json::TimestampStyle;
 use crate::convert::rows;
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::check_epoch;
@@ -188,6 +189,15 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
     }
 }
 
+/// How a table's timestamps are written in JSON.
+fn style_of(info: &TableInfo) -> TimestampStyle {
+    let iso = info
+        .options
+        .get("kafka.json.timestamp-format")
+        .is_some_and(|text| text.trim().eq_ignore_ascii_case("iso-8601"));
+    if iso { TimestampStyle::Iso8601 } else { TimestampStyle::Sql }
+}
+
 /// Batches as Kafka has them: those of a raw table as they are stored, those of a typed table converted.
 async fn read_batches(
     cx: &Context,
@@ -195,11 +205,12 @@ async fn read_batches(
     bucket: BucketId,
     max_bytes: usize,
 ) -> sluice_engine::Result<Batches> {
-    let Some(table) = wanted.table.as_ref().and_then(|info| info.typed.as_ref()) else {
+    let Some(info) = &wanted.table else {
         return cx.broker.backend.read(bucket, wanted.offset, max_bytes).await;
     };
     let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(CONVERTED_MAX)).await?;
-    rows::encode(&table.schema, &stored, wanted.offset, max_bytes).map(Batches::Bytes)
+    let Some(table) = &info.typed else { return Ok(Batches::Bytes(stored)) };
+    rows::encode(&table.schema, style_of(info), &stored, wanted.offset, max_bytes).map(Batches::Bytes)
 }
 
 fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopic> {

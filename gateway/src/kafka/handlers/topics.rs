@@ -3,6 +3,7 @@
 //! - -1 for partitions or replication factor is the server's default (KIP-464).
 //! - Any replication factor from 1 on is accepted and reported as 1 replica: one disk, and min.insync.replicas
 //!   is satisfied by it. Kafka refuses 3 on one broker; applications that ask for 3 must run here.
+//! - The config `table.schema` makes the topic a typed log table: columns as in Flink's CREATE TABLE.
 //! - v5+: the options that took effect are in the answer. v7: topic ids.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,8 +18,11 @@ use kafka_protocol::messages::{
     DeleteTopicsRequest, DeleteTopicsResponse,
 };
 use sluice_engine::Error;
-use sluice_engine::catalog::TableInfo;
+use sluice_engine::catalog::descriptor::TableDescriptor;
 use sluice_engine::catalog::options::check_all;
+use sluice_engine::catalog::{DEFAULT_BUCKETS, TableInfo, TypedPlan, plan_typed};
+use sluice_engine::row::Schema;
+use sluice_flight::ddl::{self, DdlError};
 use sluice_protocol::ErrorCode;
 
 use super::configs;
@@ -86,11 +90,7 @@ fn check_brokers<'a>(
 }
 
 /// Everything about a new topic that can be checked without creating it.
-fn plan(
-    cx: &Context,
-    topic: &CreatableTopic,
-    earlier: &HashMap<String, String>,
-) -> Result<(u32, BTreeMap<String, String>), Fault> {
+fn plan(cx: &Context, topic: &CreatableTopic, earlier: &HashMap<String, String>) -> Result<Plan, Fault> {
     let name = topic.name.as_str();
     let tables = cx.broker.backend.tables();
     if let Some(fault) = names::fault(name) {
@@ -109,8 +109,11 @@ fn plan(
             format!("Topic '{name}' collides with existing topic: {other}"),
         ));
     }
+    let mut options = options_of(topic)?;
+    let schema = options.remove(configs::SCHEMA);
     let partitions = match assigned(topic, cx.broker.config.kafka_node_id)? {
         Some(count) => count,
+        None if topic.num_partitions == -1 && schema.is_some() => DEFAULT_BUCKETS as i32,
         None if topic.num_partitions == -1 => cx.broker.config.kafka_default_partitions as i32,
         None => topic.num_partitions,
     };
@@ -125,19 +128,39 @@ fn plan(
         let message = "Replication factor must be larger than 0, or -1 to use the default value.";
         return Err((ErrorCode::InvalidReplicationFactor, message.to_owned()));
     }
-    let options = options_of(topic)?;
-    check_all(&options).map_err(|error| (config_code_of(&error), error.message))?;
-    Ok((partitions as u32, options))
+    let fault = |error: Error| (config_code_of(&error), error.message);
+    if let Some(schema) = schema {
+        let descriptor = described(&schema, partitions as u32, &options).map_err(fault)?;
+        let TypedPlan { table, buckets, options } = plan_typed(name, &descriptor).map_err(fault)?;
+        return Ok(Plan { buckets, options, typed: Some((descriptor, table.schema)) });
+    }
+    check_all(&options).map_err(fault)?;
+    Ok(Plan { buckets: partitions as u32, options, typed: None })
 }
 
-fn created(
-    cx: &Context,
-    topic: &CreatableTopic,
-    id: uuid::Uuid,
+/// A topic that could be created.
+struct Plan {
     buckets: u32,
-    options: &BTreeMap<String, String>,
-) -> CreatableTopicResult {
-    let shown = configs::topic_configs(&cx.broker, options).into_iter().map(|config| {
+    options: BTreeMap<String, String>,
+    /// Of a typed table.
+    typed: Option<(TableDescriptor, Schema)>,
+}
+
+/// The table that a topic with the config `table.schema` asks for; its other configs are what WITH
+/// holds in CREATE TABLE.
+fn described(schema: &str, buckets: u32, options: &BTreeMap<String, String>) -> sluice_engine::Result<TableDescriptor> {
+    let named = |error: DdlError| Error::new(error.kind, format!("{}: {error}", configs::SCHEMA));
+    let mut descriptor = ddl::parse_columns(schema).map_err(named)?;
+    descriptor.buckets = Some(buckets);
+    for (name, value) in options {
+        descriptor.set(name, value)?;
+    }
+    Ok(descriptor)
+}
+
+fn created(cx: &Context, topic: &CreatableTopic, id: uuid::Uuid, plan: &Plan) -> CreatableTopicResult {
+    let schema = plan.typed.as_ref().map(|(_, schema)| schema);
+    let shown = configs::topic_configs(&cx.broker, &plan.options, schema).into_iter().map(|config| {
         CreatableTopicConfigs::default()
             .with_name(text(config.name))
             .with_value(Some(text(config.value)))
@@ -146,7 +169,7 @@ fn created(
     CreatableTopicResult::default()
         .with_name(topic.name.clone())
         .with_topic_id(id)
-        .with_num_partitions(buckets as i32)
+        .with_num_partitions(plan.buckets as i32)
         .with_replication_factor(1)
         .with_configs(Some(shown.collect()))
 }
@@ -185,7 +208,7 @@ impl Api for CreateTopics {
                 }
                 continue;
             }
-            let (buckets, options) = match plan(cx, topic, &earlier) {
+            let plan = match plan(cx, topic, &earlier) {
                 Ok(plan) => plan,
                 Err(fault) => {
                     results.push(refused(topic, fault));
@@ -194,15 +217,18 @@ impl Api for CreateTopics {
             };
             earlier.insert(names::folded(&topic.name), topic.name.to_string());
             if request.validate_only {
-                results.push(created(cx, topic, uuid::Uuid::new_v4(), buckets, &options));
+                results.push(created(cx, topic, uuid::Uuid::new_v4(), &plan));
                 continue;
             }
-            results.push(
-                match cx.broker.backend.create_table(topic.name.to_string(), buckets, options.clone()).await {
-                    Ok(info) => created(cx, topic, info.uuid, buckets, &options),
-                    Err(error) => refused(topic, (config_code_of(&error), error.message)),
-                },
-            );
+            let name = topic.name.to_string();
+            let made = match &plan.typed {
+                Some((descriptor, _)) => cx.broker.backend.create_typed(name, descriptor.clone()).await,
+                None => cx.broker.backend.create_table(name, plan.buckets, plan.options.clone()).await,
+            };
+            results.push(match made {
+                Ok(info) => created(cx, topic, info.uuid, &plan),
+                Err(error) => refused(topic, (config_code_of(&error), error.message)),
+            });
         }
         Started::Ready(CreateTopicsResponse::default().with_topics(results))
     }
