@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# kill-and-restart.sh PIDFILE COMMAND...: pid=$(cat "$pidfile")
+# kill-and-restart.sh PIDFILE COMMAND...: kill -9 of the server whose pid is in PIDFILE, then COMMAND in
+# the background with its pid put there; returns when the new server says that it is ready.
+set -eu
+pidfile=$1; shift
+pid=$(cat "$pidfile")
 kill -9 "$pid" 2>/dev/null || true
 # A child of a test that has not waited for it yet stays as a zombie. It holds nothing any more once all its threads
 # are gone: the first may be a zombie while another still waits for the disk, with the lock and the port in its hands.
