@@ -8,6 +8,11 @@ BS, KILL = sys.argv[1], (sys.argv[2] if len(sys.argv) > 2 else '')
 PARTITIONS = int(os.environ.get('PARTITIONS', '4'))
 UID = uuid.uuid4().hex[:10]
 TOPIC, GROUP = f'flights-{UID}', f'flights-readers-{UID}'
+# TYPED=1: the topic is a typed log table; what comes out has the types of its columns and no key
+TYPED = os.environ.get('TYPED') == '1'
+INTS = 'year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time distance hour minute'.split()
+TEXTS = 'carrier tailnum origin dest'.split()
+SCHEMA = ', '.join(['`row` BIGINT NOT NULL'] + [f'`{c}` INT' for c in INTS] + [f'`{c}` STRING' for c in TEXTS] + ['time_hour TIMESTAMP_LTZ(0) NOT NULL'])
 bad = 0
 
 
@@ -60,12 +65,35 @@ data = rows()
 data = data[:int(os.environ.get('ROWS', len(data)))]
 values = [json.dumps({k: (None if v == '' or v == 'NA' else v) for k, v in r.items()}, separators=(',', ':')).encode() for r in data]
 N = len(values)
+
+
+def typed(i, r):
+    """The row as a typed table gives it back."""
+    put = {c: r[c] for c in TEXTS}
+    put |= {c: int(r[c]) if r[c] not in ('', 'NA') else None for c in INTS}
+    put |= {c: None for c in TEXTS if r[c] in ('', 'NA')}
+    return put | {'row': i, 'time_hour': r['time_hour'].replace('T', ' ')}
+
+
+if TYPED:
+    values = [json.dumps({'row': i, **json.loads(v)}).encode() for i, v in enumerate(values)]
+
+
+def number(k, v):
+    """Which row a record is."""
+    return json.loads(v)['row'] if TYPED else int(k)
+
+
+def same(i, v):
+    return json.loads(v) == typed(i, data[i]) if TYPED else values[i] == v
+
+
 note(f'{N} rows, {sum(map(len, values)) / 1e6:.0f} MB of JSON, read in {time.time() - t0:.1f} s')
 if 'ROWS' not in os.environ:
     case('rows-in-the-package', None if N == 336776 else f'{N} rows')
 
 admin = AdminClient({'bootstrap.servers': BS})
-admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], request_timeout=15)[TOPIC].result(20)
+admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config={'table.schema': SCHEMA} if TYPED else {})], request_timeout=15)[TOPIC].result(20)
 for i in range(100):
     try:
         for f in admin.list_offsets({TopicPartition(TOPIC, p): OffsetSpec.latest() for p in range(PARTITIONS)}).values():
@@ -190,10 +218,10 @@ elif KILL:
 note(f'read {len(seen)} in {time.time() - t0:.1f} s ({dict(by)}), {repeated} repeated reads; trouble on the way: {dict(trouble)}')
 case('repeated-reads-say-the-same', changed and f'{len(changed)} differ, the first at {changed[0]}')
 case('both-consumers-read', None if len(by) == 2 else f'only {dict(by)}')
-times = collections.Counter(int(k) for k, _ in seen.values())
+times = collections.Counter(number(k, v) for k, v in seen.values())
 case('every-row-exactly-once', None if len(seen) == N and len(times) == N and max(times.values()) == 1 else
      f'{len(seen)} records, {N - len(times)} rows missing, {sum(1 for x in times.values() if x > 1)} rows more than once')
-wrong = [i for i, (k, v) in enumerate(seen.values()) if values[int(k)] != v]
+wrong = [i for k, v in seen.values() if not same(i := number(k, v), v)]
 case('every-row-unchanged', wrong and f'{len(wrong)} rows differ')
 admin = AdminClient({'bootstrap.servers': BS})
 g = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)], request_timeout=15)[GROUP].result(20)

@@ -97,7 +97,16 @@ fn golden_answers_of_apache_kafka() -> Outcome<()> {
 /// 336,776 real rows through kill -9 in the middle of producing and of consuming.
 #[test]
 fn nycflights_across_kill_9() -> Outcome<()> {
-    if is_left_out("nycflights") {
+    nycflights("nycflights", "0")
+}
+
+#[test]
+fn nycflights_into_a_typed_table_across_kill_9() -> Outcome<()> {
+    nycflights("nycflights-typed", "1")
+}
+
+fn nycflights(name: &str, typed: &str) -> Outcome<()> {
+    if is_left_out(name) {
         return Ok(());
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -113,11 +122,11 @@ fn nycflights_across_kill_9() -> Outcome<()> {
     for word in std::iter::once(command.get_program()).chain(command.get_args()) {
         line = format!("{line} '{}'", word.to_string_lossy());
     }
-    let environment = [QUICK_GROUPS, ("SLUICE_KAFKA_DEFAULT_PARTITIONS", "4")];
+    let environment = [QUICK_GROUPS, ("SLUICE_KAFKA_DEFAULT_PARTITIONS", "4"), ("TYPED", typed)];
     let outcome = run_suite("nycflights", &bootstrap, &[&line], &environment);
     let last = std::fs::read_to_string(&pid_file)?;
     std::process::Command::new("kill").args(["-9", last.trim()]).status()?;
     server.kill()?;
-    println!("suite nycflights: {}", outcome?.lines().last().unwrap_or_default());
+    println!("suite {name}: {}", outcome?.lines().last().unwrap_or_default());
     Ok(())
 }
