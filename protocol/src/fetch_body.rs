@@ -218,7 +218,7 @@ mod tests {
             let topic = FetchTopic { name: "t".into(), id: [5; 16], partitions: vec![good, bad] };
             let pieces = encode(version, 42, 0, 0, vec![topic]);
             let mut bytes = BytesMut::new();
-            for (Piece::Envelope(piece) | Piece::Records(piece)) in pieces {
+            for Piece::Envelope(piece) | Piece::Records(piece) in pieces {
                 bytes.put(piece);
             }
             let mut bytes = bytes.freeze();

@@ -177,7 +177,7 @@ fn a_segment_that_cannot_be_made_costs_its_append() {
     let tablet = bucket.begin();
     append(&tablet, 1, 100);
     bucket.disk.set_faults(Faults { name_error_in: Some(1), ..Faults::default() });
-    let outcome = tablet.append(&batch(1, 200, None));
+    let outcome = tablet.append(batch(1, 200, None));
     assert_eq!(outcome.map_err(|error: Error| error.kind).expect_err("refused"), ErrorKind::StorageFailed);
     assert_eq!(append(&tablet, 1, 200).base_offset, 1);
     tablet.sync().expect("syncs");

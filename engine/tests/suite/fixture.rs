@@ -101,7 +101,7 @@ pub(crate) fn batch_at(times: &[i64], len: usize, producer: Option<(i64, i16, i3
 }
 
 pub(crate) fn append(tablet: &Tablet, count: usize, len: usize) -> Appended {
-    tablet.append(&batch(count, len, None)).expect("appends")
+    tablet.append(batch(count, len, None)).expect("appends")
 }
 
 /// (base offset, bytes) of every batch from the log start on.

@@ -99,7 +99,7 @@ fn three_segments() -> (Bucket, Tablet) {
     let bucket = Bucket::with_segments_of(400);
     let tablet = bucket.begin();
     for at in 0..6 {
-        tablet.append(&batch(1, 100, Some((9, 0, at)))).expect("appends");
+        tablet.append(batch(1, 100, Some((9, 0, at)))).expect("appends");
     }
     tablet.sync().expect("syncs");
     (bucket, tablet)
@@ -160,7 +160,7 @@ fn damaged_or_missing_state_files_are_rebuilt_by_a_scan() {
             }
             let (tablet, quarantined) = bucket.open(1, point, clean).expect("opens");
             assert_eq!((contents(&tablet), quarantined), (before, 0), "clean={clean} damage={damage}");
-            assert_eq!(tablet.append(&batch(1, 100, Some((9, 0, 5)))).expect("known").base_offset, 5);
+            assert_eq!(tablet.append(batch(1, 100, Some((9, 0, 5)))).expect("known").base_offset, 5);
             tablet.close().expect("closes");
             bucket.open(1, None, true).expect("the states are back");
         }
@@ -203,26 +203,26 @@ fn the_last_five_batches_of_a_producer_are_known_after_a_crash() {
     let bucket = Bucket::with_segments_of(1 << 20);
     let tablet = bucket.begin();
     for at in 0..8 {
-        tablet.append(&batch(2, 50, Some((5, 1, at * 2)))).expect("appends");
+        tablet.append(batch(2, 50, Some((5, 1, at * 2)))).expect("appends");
     }
     tablet.sync().expect("syncs");
     bucket.disk.power_loss();
     let (tablet, _) = bucket.recover(None);
     for at in 3..8 {
-        let again = tablet.append(&batch(2, 50, Some((5, 1, at * 2)))).expect("known");
+        let again = tablet.append(batch(2, 50, Some((5, 1, at * 2)))).expect("known");
         assert_eq!(again.base_offset, i64::from(at) * 2);
     }
-    let refused = |producer| tablet.append(&batch(2, 50, Some(producer))).expect_err("refused").kind;
+    let refused = |producer| tablet.append(batch(2, 50, Some(producer))).expect_err("refused").kind;
     assert_eq!(refused((5, 1, 4)), ErrorKind::OutOfOrder);
     assert_eq!(refused((5, 0, 16)), ErrorKind::FencedWriter);
-    assert_eq!(tablet.append(&batch(2, 50, Some((5, 1, 16)))).expect("next").base_offset, 16);
+    assert_eq!(tablet.append(batch(2, 50, Some((5, 1, 16)))).expect("next").base_offset, 16);
 }
 
 #[test]
 fn producers_outlive_the_segments_that_tell_of_them() {
     let bucket = Bucket::new(LogOptions { retention_ms: 1_000, ..LogOptions::default() });
     let tablet = bucket.begin();
-    tablet.append(&batch(1, 50, Some((5, 0, 0)))).expect("appends");
+    tablet.append(batch(1, 50, Some((5, 0, 0)))).expect("appends");
     tablet.sync().expect("syncs");
     bucket.clock.advance(5_000);
     assert_eq!(tablet.apply_retention().expect("removes"), 1);
@@ -234,7 +234,7 @@ fn producers_outlive_the_segments_that_tell_of_them() {
         }
         let (tablet, _) = bucket.recover(None);
         assert_eq!(tablet.offsets().expect("online").log_start, 1);
-        assert_eq!(tablet.append(&batch(1, 50, Some((5, 0, 0)))).expect("known").base_offset, 0);
+        assert_eq!(tablet.append(batch(1, 50, Some((5, 0, 0)))).expect("known").base_offset, 0);
     }
 }
 
@@ -283,7 +283,7 @@ fn a_tail_longer_than_one_read_is_scanned_whole() {
     let bucket = Bucket::new(LogOptions::default());
     let tablet = bucket.begin();
     for at in 0..40 {
-        tablet.append(&batch_at(&[crate::fixture::NOW_MS + at], 90_000, None)).expect("appends");
+        tablet.append(batch_at(&[crate::fixture::NOW_MS + at], 90_000, None)).expect("appends");
     }
     let before = contents(&tablet);
     bucket.disk.process_kill();
