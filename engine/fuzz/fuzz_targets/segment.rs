@@ -10,11 +10,13 @@ use libfuzzer_sys::fuzz_target;
 use sluice_engine_fuzz::io::sim::SimDisk;
 use sluice_engine_fuzz::io::{Disk, read_file};
 use sluice_engine_fuzz::log::checked::{Kind, seal};
+use sluice_engine_fuzz::log::head::BatchKind;
 use sluice_engine_fuzz::log::points::RecoveryPoint;
 use sluice_engine_fuzz::log::segment::log_path;
+use sluice_engine_fuzz::row::batch::set_place;
 use sluice_engine_fuzz::tablet::recover::{Loaded, Source, load};
 use sluice_engine_fuzz::types::{BucketId, TableId};
-use sluice_protocol::batch::{BatchHeader, compute_crc};
+use sluice_protocol::batch::compute_crc;
 
 const BUCKET: &str = "/log/1/-/0";
 const QUARANTINE: &str = "/quarantine";
@@ -46,8 +48,34 @@ impl<'a> Input<'a> {
     }
 }
 
+fn mend_kafka(batch: &mut [u8], base: i64) {
+    let len = batch.len() as i32;
+    batch[..8].copy_from_slice(&base.to_be_bytes());
+    batch[8..12].copy_from_slice(&(len - 12).to_be_bytes());
+    batch[16] = 2;
+    if batch[23] & 0x40 == 0 {
+        batch[23..26].fill(0);
+    }
+    let crc = compute_crc(batch);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+}
+
+fn mend_sluice(batch: &mut [u8], base: i64) {
+    let Some(end) = batch.len().checked_sub(4).filter(|end| *end >= 64) else { return };
+    let length = batch.len() as i32 - 12;
+    batch[8..12].copy_from_slice(&length.to_le_bytes());
+    batch[12] = 0x53;
+    if batch[35] & 0x40 == 0 {
+        batch[33..36].fill(0);
+    }
+    let crc = crc32c::crc32c(&batch[29..end]);
+    batch[25..29].copy_from_slice(&crc.to_le_bytes());
+    let crc = set_place(batch, base, 7, 0);
+    batch[end..].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// A segment's bytes: batches that follow one another where `mend` says so, else as they are.
-fn segment_bytes(mut bytes: Vec<u8>, base: i64, mend: bool) -> (Vec<u8>, i64) {
+fn segment_bytes(kind: BatchKind, mut bytes: Vec<u8>, base: i64, mend: bool) -> (Vec<u8>, i64) {
     let (mut at, mut next) = (0, base);
     while mend {
         let Some(rest) = bytes.get_mut(at..) else { break };
@@ -56,19 +84,15 @@ fn segment_bytes(mut bytes: Vec<u8>, base: i64, mend: bool) -> (Vec<u8>, i64) {
         }
         // Twice the length byte: short batches, so that a few kilobytes hold many.
         let len = (61 + usize::from(rest[11])).min(rest.len());
-        rest[..8].copy_from_slice(&next.to_be_bytes());
-        rest[8..12].copy_from_slice(&((len - 12) as i32).to_be_bytes());
-        rest[16] = 2;
-        if rest[23] & 0x40 == 0 {
-            rest[23..26].fill(0);
+        match kind {
+            BatchKind::Kafka => mend_kafka(&mut rest[..len], next),
+            BatchKind::Sluice => mend_sluice(&mut rest[..len], next),
         }
-        let crc = compute_crc(&rest[..len]);
-        rest[17..21].copy_from_slice(&crc.to_be_bytes());
-        let Some(header) = BatchHeader::read(rest) else { break };
-        if header.last_offset_delta < 0 {
+        let Some(head) = kind.head(rest) else { break };
+        if head.last_offset_delta < 0 {
             break;
         }
-        next = header.last_offset().saturating_add(1);
+        next = head.last_offset().saturating_add(1);
         at += len;
     }
     (bytes, next)
@@ -80,7 +104,7 @@ fn put(disk: &SimDisk, path: &Path, bytes: &[u8]) {
     file.sync().expect("syncs");
 }
 
-fn check(disk: &SimDisk, loaded: &Loaded, trusts_state: bool) {
+fn check(kind: BatchKind, disk: &SimDisk, loaded: &Loaded, trusts_state: bool) {
     let mut end = None;
     for segment in &loaded.segments {
         let tail = segment.tail.read().clone();
@@ -94,12 +118,12 @@ fn check(disk: &SimDisk, loaded: &Loaded, trusts_state: bool) {
         }
         let (mut at, mut next) = (0usize, segment.base_offset);
         while at < bytes.len() {
-            let header = BatchHeader::read(&bytes[at..]).expect("a batch");
-            let len = header.total_len().expect("a length");
+            let head = kind.head(&bytes[at..]).expect("a batch");
+            let len = head.len.expect("a length");
             let batch = bytes.get(at..at + len).expect("a whole batch");
-            assert_eq!(compute_crc(batch), header.crc, "kept a batch with a wrong checksum");
-            assert_eq!(header.base_offset, next, "offsets are dense");
-            next = header.last_offset() + 1;
+            assert!(kind.is_sound(batch), "kept a batch with a wrong checksum");
+            assert_eq!(head.base_offset, next, "offsets are dense");
+            next = head.last_offset() + 1;
             at += len;
         }
         assert_eq!(next, tail.end_offset);
@@ -110,6 +134,7 @@ fn check(disk: &SimDisk, loaded: &Loaded, trusts_state: bool) {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let flags = input.byte();
+    let kind = if flags & 128 == 0 { BatchKind::Kafka } else { BatchKind::Sluice };
     let disk = SimDisk::new(u64::from(input.byte()));
     let directory = Path::new(BUCKET);
     disk.create_dir(directory).expect("a directory");
@@ -121,7 +146,7 @@ fuzz_target!(|data: &[u8]| {
     for _ in 0..1 + flags % 3 {
         let mend = input.byte() & 3 != 0;
         let len = usize::from(input.number()) % 4096;
-        let (bytes, next) = segment_bytes(input.take(len).to_vec(), base, mend);
+        let (bytes, next) = segment_bytes(kind, input.take(len).to_vec(), base, mend);
         let path = log_path(directory, base);
         put(&disk, &path, &bytes);
         if flags & 4 != 0 {
@@ -143,6 +168,7 @@ fuzz_target!(|data: &[u8]| {
     let source = Source {
         disk: &disk,
         id: BucketId::new(TableId(1), 0),
+        kind,
         directory,
         quarantine: Path::new(QUARANTINE),
         point,
@@ -151,7 +177,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let Ok(loaded) = load(&source) else { return };
     let trusts_state = any_state || point.is_some();
-    check(&disk, &loaded, trusts_state);
+    check(kind, &disk, &loaded, trusts_state);
     let again = load(&Source { now_ms: 2, ..source });
     let again = again.unwrap_or_else(|error| panic!("recovered once and not twice: {error}"));
     assert_eq!((again.end, again.segments.len()), (loaded.end, loaded.segments.len()));

@@ -9,6 +9,8 @@ pub mod error;
 pub mod io;
 #[path = "../../src/log/mod.rs"]
 pub mod log;
+#[path = "../../src/row/mod.rs"]
+pub mod row;
 pub mod tablet;
 #[path = "../../src/types.rs"]
 pub mod types;

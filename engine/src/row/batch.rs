@@ -7,7 +7,6 @@ use super::types::{ChangeType, Row, Schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::checked::{Reader, Writer};
 use crate::log::head::{BatchHead, ProducerRange};
-use crate::tablet::TypedBatch;
 use crate::types::BucketId;
 
 const MAGIC: u8 = 0x53;
@@ -37,6 +36,17 @@ const BLOCK_CLEANED: u16 = 6;
 const MUST_UNDERSTAND: u16 = 1;
 const ENTRY_APPLIES: u16 = 1;
 const ENTRY_CLOSING: u16 = 1 << 1;
+
+/// A batch that is complete but for its place: base offset, commit timestamp, leader epoch.
+#[derive(Debug, Clone)]
+pub struct TypedBatch {
+    /// The whole batch and nothing else.
+    pub bytes: Bytes,
+    /// Its head.
+    pub head: BatchHead,
+    /// The producer's range, if it carries one.
+    pub range: Option<ProducerRange>,
+}
 
 fn corrupt(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, what)

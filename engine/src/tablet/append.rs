@@ -15,6 +15,7 @@ use crate::config::{LogOptions, TimestampType, Visibility};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerRange};
 use crate::log::segment::{Segment, SegmentState, Tail};
+use crate::row::batch::{TypedBatch, set_place};
 
 /// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
 const STATE_INTERVAL_BYTES: u64 = 32 << 20;
@@ -28,17 +29,6 @@ pub struct RawBatch {
     pub bytes: Bytes,
     /// Its header.
     pub header: BatchHeader,
-}
-
-/// A Sluice log batch that is complete but for its place: base offset, commit timestamp, leader epoch.
-#[derive(Debug, Clone)]
-pub struct TypedBatch {
-    /// The whole batch and nothing else.
-    pub bytes: Bytes,
-    /// Its head.
-    pub head: BatchHead,
-    /// The producer's range, if it carries one.
-    pub range: Option<ProducerRange>,
 }
 
 /// A batch to append, of the kind that the bucket holds.
@@ -353,8 +343,7 @@ fn placed(batch: &LogBatch, place: &BatchHead, stamped: bool) -> Placed {
     match batch {
         LogBatch::Raw(_) => batch::set_position(&mut head, place.base_offset, place.leader_epoch),
         LogBatch::Typed(_) => {
-            let crc =
-                crate::row::batch::set_place(&mut head, place.base_offset, place.max_timestamp, place.leader_epoch);
+            let crc = set_place(&mut head, place.base_offset, place.max_timestamp, place.leader_epoch);
             end = crc.to_le_bytes().to_vec();
             body.end -= end.len().min(body.len());
         }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
-pub use append::{Appended, LogBatch, RawBatch, Refusal, TypedBatch, prepare};
+pub use append::{Appended, LogBatch, RawBatch, Refusal, prepare};
 pub use read::{Batches, FileRange, ReadLimit, Reading};
 
 use crate::clock::Clock;
