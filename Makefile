@@ -25,7 +25,7 @@ test-long: tools ## kills, seeds, fuzzing, whole foreign suites: hours
 fuzz: ## each parser for FUZZ_SECONDS; needs a nightly toolchain and cargo-fuzz
 	protocol/fuzz/run.sh $(FUZZ_SECONDS)
 
-lint:
+lint: tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

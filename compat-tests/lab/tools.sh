@@ -8,8 +8,8 @@ command -v cargo > /dev/null || { echo "tools: Rust is missing: install it from 
 command -v c++ > /dev/null || packages+=(g++)
 command -v make > /dev/null || packages+=(make)
 command -v clang > /dev/null || packages+=(clang)
-ls /usr/lib/llvm*/lib/libclang.so* /usr/lib/*/libclang*.so* /usr/lib64/libclang.so* /opt/homebrew/opt/llvm/lib/libclang.dylib > /dev/null 2>&1 \
-  || ls /usr/lib/llvm*/lib/libclang.so > /dev/null 2>&1 || packages+=(libclang-dev)
+ls /usr/lib/llvm*/lib/libclang.so* /usr/lib/*/libclang*.so* /usr/lib64/libclang.so* /opt/homebrew/opt/llvm/lib/libclang.dylib 2> /dev/null \
+  | grep -q . || packages+=(libclang-dev)
 [ -e /usr/include/zlib.h ] || packages+=(zlib1g-dev)
 [ ${#packages[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then

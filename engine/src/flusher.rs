@@ -1,5 +1,6 @@
 //! The sync pool: takes dirty tablets and syncs them, at once when someone waits, else within the
-//! sync interval. While one sync of a tablet runs its next group forms by itself.
+//! sync interval. While one sync of a tablet runs its next group forms by itself. Buckets whose sync
+//! failed are repaired by a thread of their own: they must not hold those that serve the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,12 +17,15 @@ use crate::tablet::Tablet;
 struct Queue {
     urgent: VecDeque<Arc<Tablet>>,
     lazy: VecDeque<(Instant, Arc<Tablet>)>,
+    /// Buckets to repair, by when that may be tried.
+    broken: VecDeque<(Instant, Arc<Tablet>)>,
     closed: bool,
 }
 
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    wake_repair: Condvar,
     interval: Duration,
     syncs: AtomicU64,
     failures: AtomicU64,
@@ -33,7 +37,7 @@ pub(crate) struct Flusher {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-/// Pause between two attempts to repair a bucket whose sync failed.
+/// Pause before each attempt to repair a bucket whose sync failed.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
 
 impl Flusher {
@@ -45,15 +49,19 @@ impl Flusher {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
+            wake_repair: Condvar::new(),
             interval,
             syncs: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         });
-        let mut handles = Vec::new();
-        for n in 0..threads.max(1) {
+        let spawn = |name: String, body: fn(&Shared)| {
             let shared = Arc::clone(&shared);
-            let handle = std::thread::Builder::new().name(format!("sync-{n}")).spawn(move || work(&shared));
-            handles.push(handle.map_err(|error| Error::io("starting a thread", &error))?);
+            let handle = std::thread::Builder::new().name(name).spawn(move || body(&shared));
+            handle.map_err(|error| Error::io("starting a thread", &error))
+        };
+        let mut handles = vec![spawn("repair".to_owned(), repair)?];
+        for n in 0..threads.max(1) {
+            handles.push(spawn(format!("sync-{n}"), work)?);
         }
         Ok(Self { shared, threads: Mutex::new(handles) })
     }
@@ -73,6 +81,7 @@ impl Flusher {
     pub(crate) fn stop(&self) {
         self.shared.queue.lock().closed = true;
         self.shared.wake.notify_all();
+        self.shared.wake_repair.notify_all();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
@@ -113,6 +122,36 @@ impl Shared {
         }
     }
 
+    /// Gives up a tablet that was synced or repaired; one that is broken stays out of the syncs' way.
+    fn release(&self, tablet: Arc<Tablet>) {
+        if tablet.needs_repair() {
+            self.queue.lock().broken.push_back((Instant::now() + REPAIR_PAUSE, tablet));
+            self.wake_repair.notify_one();
+            return;
+        }
+        tablet.queued.swap(false, Ordering::SeqCst);
+        // What was appended while it ran saw `queued` set and left it to this thread.
+        if tablet.is_dirty() || tablet.needs_repair() {
+            let urgent = tablet.urgent.load(Ordering::Acquire) || tablet.is_watched();
+            self.dirty(&tablet, urgent);
+        }
+    }
+
+    fn next_broken(&self) -> Option<Arc<Tablet>> {
+        let mut queue = self.queue.lock();
+        while !queue.closed {
+            match queue.broken.front() {
+                Some((due, _)) if *due <= Instant::now() => return queue.broken.pop_front().map(|(_, tablet)| tablet),
+                Some((due, _)) => {
+                    let due = *due;
+                    self.wake_repair.wait_until(&mut queue, due);
+                }
+                None => self.wake_repair.wait(&mut queue),
+            }
+        }
+        None
+    }
+
     fn next(&self) -> Option<Arc<Tablet>> {
         let mut queue = self.queue.lock();
         loop {
@@ -148,17 +187,16 @@ fn work(shared: &Shared) {
         if tablet.sync().is_err() {
             shared.failures.fetch_add(1, Ordering::Relaxed);
         }
-        if tablet.needs_repair() {
-            std::thread::sleep(REPAIR_PAUSE);
-            if let Err(error) = tablet.repair() {
-                tracing::error!(bucket = %tablet.id, %error, "the bucket stays offline");
-            }
+        shared.release(tablet);
+    }
+}
+
+fn repair(shared: &Shared) {
+    let _guard = AbortOnPanic;
+    while let Some(tablet) = shared.next_broken() {
+        if let Err(error) = tablet.repair() {
+            tracing::error!(bucket = %tablet.id, %error, "the bucket stays offline");
         }
-        tablet.queued.swap(false, Ordering::SeqCst);
-        // What was appended while it ran saw `queued` set and left it to this thread.
-        if tablet.is_dirty() || tablet.needs_repair() {
-            let urgent = tablet.urgent.load(Ordering::Acquire) || tablet.is_watched();
-            shared.dirty(&tablet, urgent);
-        }
+        shared.release(tablet);
     }
 }

@@ -13,16 +13,20 @@ struct Engine {
     directory: tempfile::TempDir,
     disk: SimDisk,
     engine: Option<Embedded>,
-    /// Two buckets of one table.
-    buckets: [BucketId; 2],
+    /// Buckets of one table.
+    buckets: Vec<BucketId>,
 }
 
 impl Engine {
     fn new() -> Self {
+        Self::with_buckets(2)
+    }
+
+    fn with_buckets(count: u32) -> Self {
         let (directory, disk) = (tempfile::tempdir().expect("a directory"), SimDisk::new(11));
         let engine = open(&directory, &disk);
-        let info = wait(engine.create_table("t".to_owned(), 2, Default::default())).expect("creates");
-        let buckets = [0, 1].map(|bucket| BucketId::new(info.table_id(), bucket));
+        let info = wait(engine.create_table("t".to_owned(), count, Default::default())).expect("creates");
+        let buckets = (0..count).map(|bucket| BucketId::new(info.table_id(), bucket)).collect();
         Self { directory, disk, engine: Some(engine), buckets }
     }
 
@@ -105,6 +109,24 @@ fn a_failed_sync_takes_its_bucket_offline_until_it_is_repaired() {
         let known = engine.append(0, Some((1, 0, at)), Acks::All).expect("known");
         assert_eq!(known, i64::from(at));
     }
+}
+
+/// More buckets than there are sync threads: those that wait for their repair must not keep a thread.
+#[test]
+fn buckets_that_wait_for_repair_do_not_hold_the_others() {
+    let served_meanwhile = || {
+        let engine = Engine::with_buckets(5);
+        for bucket in 0..4 {
+            engine.fail(bucket, "0", Faults { sync_error_in: Some(1), ..Faults::default() });
+            assert_eq!(kind(engine.append(bucket, None, Acks::All)), ErrorKind::StorageFailed);
+        }
+        engine.append(4, None, Acks::All).expect("it serves");
+        let offline = (0..4).all(|bucket| engine.end(bucket).is_err());
+        until(|| (0..4).all(|bucket| engine.end(bucket).is_ok()));
+        offline
+    };
+    // A machine that stands still for a second may see a repair first.
+    assert!((0..5).any(|_| served_meanwhile()), "it was served only after a repair");
 }
 
 #[test]
