@@ -129,6 +129,7 @@ pub const DEFAULT_BUCKETS: u32 = 1;
 const LOG_TTL: &str = "table.log.ttl";
 const RETENTION: &str = "retention.ms";
 const TIMESTAMP_TYPE: &str = "message.timestamp.type";
+const LOG_APPEND_TIME: &str = "LogAppendTime";
 
 /// Checks the options of a table, each alone and together.
 ///
@@ -147,7 +148,7 @@ pub fn check_options(kind: TableKind, options: &BTreeMap<String, String>) -> Res
 /// Rows carry the time of their append (design §4).
 fn check_timestamp_type(options: &BTreeMap<String, String>) -> Result<()> {
     match options.get(TIMESTAMP_TYPE).map(String::as_str) {
-        None | Some("LogAppendTime") => Ok(()),
+        None | Some(LOG_APPEND_TIME) => Ok(()),
         Some(_) => {
             let what = format!("'{TIMESTAMP_TYPE}' of a typed table is LogAppendTime");
             Err(Error::new(ErrorKind::InvalidArgument, what))
@@ -195,7 +196,7 @@ fn topic_options(table: &mut ValidTable) -> Result<BTreeMap<String, String>> {
         return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
     check_timestamp_type(&options)?;
-    options.insert(TIMESTAMP_TYPE.to_owned(), "LogAppendTime".to_owned());
+    options.insert(TIMESTAMP_TYPE.to_owned(), LOG_APPEND_TIME.to_owned());
     if let Some(ttl) = options.remove(LOG_TTL).and_then(|text| table_options::parse_duration_ms(&text)) {
         // Zero switches retention off.
         options.insert(RETENTION.to_owned(), if ttl > 0 { ttl } else { -1 }.to_string());
@@ -376,6 +377,10 @@ impl Catalog {
         let _counters = self.change.lock();
         let mut info = self.get(id)?.as_ref().clone();
         change(&mut info)?;
+        if info.kind == TableKind::Log {
+            // It may be left out or taken away, but it cannot be another.
+            info.options.entry(TIMESTAMP_TYPE.to_owned()).or_insert_with(|| LOG_APPEND_TIME.to_owned());
+        }
         check_options(info.kind, &info.options)?;
         self.store.write(&[put_table(&info)?])?;
         let info = Arc::new(info);
@@ -470,6 +475,12 @@ mod tests {
         };
         alter("retention.ms", "5").expect("alters");
         alter("message.timestamp.type", "CreateTime").expect_err("typed tables have one");
+        let emptied = catalog.alter(made.table_id(), |info| {
+            info.options.clear();
+            Ok(())
+        });
+        let left = emptied.expect("alters").options.clone();
+        assert_eq!(left.get("message.timestamp.type").map(String::as_str), Some("LogAppendTime"));
         alter("table.nope", "1").expect_err("unknown");
     }
 

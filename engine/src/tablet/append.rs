@@ -234,8 +234,13 @@ impl Tablet {
     /// The time that a batch is stamped with. In typed tables it never falls within a bucket
     /// (docs/storage-format-typed.md §1).
     fn stamp(&self, now_ms: i64) -> i64 {
-        let last = self.segments.read().last().map(|active| active.tail.read().max_timestamp);
-        if self.kind == BatchKind::Sluice { last.map_or(now_ms, |last| now_ms.max(last)) } else { now_ms }
+        if self.kind == BatchKind::Kafka {
+            return now_ms;
+        }
+        let segments = self.segments.read();
+        // A segment that was only begun has no time yet.
+        let last = segments.iter().rev().map(|segment| segment.tail.read().max_timestamp).find(|last| *last >= 0);
+        last.map_or(now_ms, |last| now_ms.max(last))
     }
 
     /// The segment that takes the next `len` bytes, a new one where the rules of rolling ask for it.

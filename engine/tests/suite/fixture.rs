@@ -26,12 +26,13 @@ pub(crate) struct Bucket {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) options: Arc<LogOptions>,
     pub(crate) id: BucketId,
+    pub(crate) kind: BatchKind,
 }
 
 impl Bucket {
     pub(crate) fn new(options: LogOptions) -> Self {
         let (disk, clock) = (SimDisk::new(7), Arc::new(ManualClock::new(NOW_MS)));
-        Self { disk, clock, options: Arc::new(options), id: BucketId::new(TableId(1), 0) }
+        Self { disk, clock, options: Arc::new(options), id: BucketId::new(TableId(1), 0), kind: BatchKind::Kafka }
     }
 
     pub(crate) fn with_segments_of(bytes: u64) -> Self {
@@ -43,7 +44,7 @@ impl Bucket {
         self.clock.advance(1);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let around = Surroundings { disk, clock: Arc::clone(&self.clock) as _, root: "/data".into() };
-        Tablet::open(around, self.id, BatchKind::Kafka, Arc::clone(&self.options), epoch, point, clean)
+        Tablet::open(around, self.id, self.kind, Arc::clone(&self.options), epoch, point, clean)
     }
 
     /// The first run.

@@ -7,3 +7,4 @@ mod r4_rerouting;
 mod recovery;
 mod send;
 mod sim;
+mod typed;

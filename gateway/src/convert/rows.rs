@@ -11,8 +11,8 @@ use sluice_protocol::records::{self, BatchBuilder, Record};
 
 use super::json::{self, TimestampStyle};
 
-/// Largest payload that a produced batch may decode to.
-const DECODED_MAX: usize = 256 << 20;
+/// Largest payload that a produced batch may decode to: its rows take a few times as much memory.
+const DECODED_MAX: usize = 64 << 20;
 /// How many bad records of a batch are told of.
 const FAULTS_MAX: usize = 100;
 /// About the most that one converted batch holds, bytes.

@@ -22,7 +22,7 @@ use sluice_engine::catalog::TableInfo;
 use sluice_engine::log::head::ProducerRange;
 use sluice_engine::row::batch::append_only;
 use sluice_engine::tablet::{Appended, LogBatch, RawBatch, Refusal, prepare};
-use sluice_engine::{Acks, BucketId, PendingAppend};
+use sluice_engine::{Acks, BucketId, ErrorKind, PendingAppend};
 use sluice_protocol::batch::BatchHeader;
 use sluice_protocol::{DecodeError, ErrorCode};
 
@@ -36,6 +36,8 @@ pub(crate) struct Produce;
 /// The first version whose consumers know zstd (KIP-110).
 const ZSTD_VERSION: i16 = 7;
 const ZSTD: i16 = 4;
+/// Largest log batch of a typed table, bytes: each fetch from the middle of a batch decodes all of it.
+const TYPED_BATCH_MAX: usize = 16 << 20;
 /// A sync that takes longer than this is answered with REQUEST_TIMED_OUT, whatever shorter time the
 /// client gave: the batch is appended, and an early timeout would only be ambiguous.
 const TIMEOUT_MIN: Duration = Duration::from_secs(10);
@@ -109,8 +111,12 @@ fn log_batch(cx: &Context, info: &TableInfo, bucket: BucketId, raw: RawBatch) ->
     let Some(table) = &info.typed else { return Ok(raw.into()) };
     let decoded = rows::decode(&table.schema, &raw.bytes)?;
     cx.broker.metrics.headers_dropped.inc_by(decoded.headers_dropped);
-    let range = ProducerRange::of(&raw.header);
-    Ok(LogBatch::Typed(append_only(bucket, &table.schema, &decoded.rows, range)?))
+    let batch = append_only(bucket, &table.schema, &decoded.rows, ProducerRange::of(&raw.header))?;
+    if batch.bytes.len() > TYPED_BATCH_MAX {
+        let what = format!("a batch of {} bytes of rows is larger than {TYPED_BATCH_MAX}", batch.bytes.len());
+        return Err(sluice_engine::Error::new(ErrorKind::TooLarge, what).into());
+    }
+    Ok(LogBatch::Typed(batch))
 }
 
 async fn queue(
