@@ -56,13 +56,16 @@ fn rows(tablet: &Tablet) -> Vec<(i64, i64, Row)> {
 fn a_power_loss_takes_nothing_that_was_synced_and_leaves_a_prefix() {
     let mut shorter = 0;
     for seed in 0..60u64 {
-        let mut bucket = bucket(4_000);
+        // Segments of several pages: a power loss takes them one by one.
+        let mut bucket = bucket(30_000);
         bucket.disk = sluice_engine::io::sim::SimDisk::new(seed);
         let tablet = bucket.begin();
-        let (mut next, mut synced, mut batches) = (0, 0, Vec::new());
+        let (mut next, mut synced, mut batches, mut expected) = (0, 0, Vec::new(), Vec::new());
         for step in 0..12 {
             let count = 1 + ((seed * 7 + step * 3) % 9) as i64;
-            append(&bucket, &tablet, next, count, 40 * ((seed + step) % 9) as usize).expect("appends");
+            let len = 300 * ((seed + step) % 9) as usize;
+            append(&bucket, &tablet, next, count, len).expect("appends");
+            expected.extend((next..next + count).map(|n| (n, row(n, len))));
             batches.push((next, count));
             next += count;
             if (seed + step) % 4 == 0 {
@@ -78,9 +81,8 @@ fn a_power_loss_takes_nothing_that_was_synced_and_leaves_a_prefix() {
         let end = found.len() as i64;
         assert!((synced..=next).contains(&end), "seed {seed}: {end} of {next} rows, {synced} were synced");
         shorter += usize::from(end < next);
-        for (at, (offset, _, row)) in found.iter().enumerate() {
-            assert_eq!((*offset, &row[0]), (at as i64, &Datum::BigInt(at as i64)), "seed {seed}");
-        }
+        let found: Vec<_> = found.into_iter().map(|(offset, _, row)| (offset, row)).collect();
+        assert!(expected.starts_with(&found), "seed {seed}: other rows came back");
         // The producer goes on where the log ends, and what is there already is known.
         let (first, count) = *batches.iter().rfind(|(first, count)| first + count <= end.max(1)).unwrap_or(&(0, 0));
         if count > 0 && end > 0 {
