@@ -166,6 +166,18 @@ impl Embedded {
         self.readers.run(move || job(&tablet)).await?
     }
 
+    /// Whole visible batches, on the spot where they are in memory, else on a thread that may wait.
+    async fn bytes_of(&self, tablet: Arc<Tablet>, offset: i64, max_bytes: usize) -> Result<Bytes> {
+        if let Reading::Done(batches) = tablet.read(offset, max_bytes, ReadLimit::Visible, false)? {
+            return Ok(batches);
+        }
+        let read = move || tablet.read(offset, max_bytes, ReadLimit::Visible, true);
+        match self.readers.run(read).await?? {
+            Reading::Done(batches) => Ok(batches),
+            Reading::WouldBlock => Err(Error::new(ErrorKind::Internal, "a blocking read would block")),
+        }
+    }
+
     async fn on_core<T: Send + 'static>(&self, job: impl FnOnce(&Core) -> Result<T> + Send + 'static) -> Result<T> {
         let core = Arc::clone(&self.core);
         self.keepers.run(move || job(&core)).await?
@@ -434,25 +446,16 @@ impl Backend for Embedded {
 
     fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>> {
         Box::pin(async move {
-            match self.core.tablet(bucket)?.range(offset, max_bytes)? {
+            let tablet = self.core.tablet(bucket)?;
+            match tablet.range(offset, max_bytes)? {
                 Some(range) => Ok(Batches::File(range)),
-                None => self.read_bytes(bucket, offset, max_bytes).await.map(Batches::Bytes),
+                None => self.bytes_of(tablet, offset, max_bytes).await.map(Batches::Bytes),
             }
         })
     }
 
     fn read_bytes(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
-        Box::pin(async move {
-            let tablet = self.core.tablet(bucket)?;
-            if let Reading::Done(batches) = tablet.read(offset, max_bytes, ReadLimit::Visible, false)? {
-                return Ok(batches);
-            }
-            let read = move || tablet.read(offset, max_bytes, ReadLimit::Visible, true);
-            match self.readers.run(read).await?? {
-                Reading::Done(batches) => Ok(batches),
-                Reading::WouldBlock => Err(Error::new(ErrorKind::Internal, "a blocking read would block")),
-            }
-        })
+        Box::pin(async move { self.bytes_of(self.core.tablet(bucket)?, offset, max_bytes).await })
     }
 
     fn offsets(&self, bucket: BucketId) -> Result<Offsets> {

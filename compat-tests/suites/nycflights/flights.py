@@ -63,20 +63,15 @@ class Kill(threading.Thread):
 t0 = time.time()
 data = rows()
 data = data[:int(os.environ.get('ROWS', len(data)))]
-values = [json.dumps({k: (None if v == '' or v == 'NA' else v) for k, v in r.items()}, separators=(',', ':')).encode() for r in data]
+data = [({'row': i} if TYPED else {}) | {k: (None if v == '' or v == 'NA' else v) for k, v in r.items()} for i, r in enumerate(data)]
+values = [json.dumps(r, separators=(',', ':')).encode() for r in data]
 N = len(values)
 
 
-def typed(i, r):
-    """The row as a typed table gives it back."""
-    put = {c: r[c] for c in TEXTS}
-    put |= {c: int(r[c]) if r[c] not in ('', 'NA') else None for c in INTS}
-    put |= {c: None for c in TEXTS if r[c] in ('', 'NA')}
-    return put | {'row': i, 'time_hour': r['time_hour'].replace('T', ' ')}
-
-
-if TYPED:
-    values = [json.dumps({'row': i, **json.loads(v)}).encode() for i, v in enumerate(values)]
+def typed(r):
+    """A row as a typed table gives it back."""
+    ints = {c: None if r[c] is None else int(r[c]) for c in INTS}
+    return r | ints | {'time_hour': r['time_hour'].replace('T', ' ')}
 
 
 def number(k, v):
@@ -85,7 +80,7 @@ def number(k, v):
 
 
 def same(i, v):
-    return json.loads(v) == typed(i, data[i]) if TYPED else values[i] == v
+    return json.loads(v) == typed(data[i]) if TYPED else values[i] == v
 
 
 note(f'{N} rows, {sum(map(len, values)) / 1e6:.0f} MB of JSON, read in {time.time() - t0:.1f} s')

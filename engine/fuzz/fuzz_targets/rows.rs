@@ -4,8 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sluice_engine_fuzz::log::head::BatchKind;
 use sluice_engine_fuzz::row::batch::{self, BatchView};
-use sluice_engine_fuzz::row::{Column, DataType, Schema};
+use sluice_engine_fuzz::row::{DataType, Schema};
 use sluice_engine_fuzz::types::{BucketId, TableId};
 
 const TYPES: [DataType; 12] = [
@@ -24,19 +25,11 @@ const TYPES: [DataType; 12] = [
 ];
 
 fn schema() -> Schema {
-    let column = |(at, data_type): (usize, &DataType)| Column {
-        id: at as u32,
-        name: format!("c{at}"),
-        data_type: *data_type,
-        nullable: true,
-        comment: None,
-    };
-    let columns = TYPES.iter().enumerate().map(column).collect();
-    Schema { id: 1, columns, primary_key: Vec::new(), highest_column_id: 11 }
+    Schema::first(TYPES.map(|data_type| ("c", data_type).into()), Vec::new())
 }
 
 fuzz_target!(|data: &[u8]| {
-    batch::for_each_range(data, |_, _| {});
+    BatchKind::Sluice.for_each_range(data, |_, _| {});
     let _ = batch::is_sound(data);
     let Ok(rows) = BatchView::read(data).and_then(|view| view.rows(&schema())) else { return };
     let rows: Vec<_> = rows.into_iter().map(|(_, _, row)| row).collect();

@@ -7,25 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::names::{check_attributes, check_column_name, check_type, refuse};
 use super::table_options;
 use crate::error::{Error, Result};
-use crate::row::{Column, DataType, Schema};
+use crate::row::{ColumnSpec, DataType, Schema};
 
 /// Most buckets of a table, or of one of its partitions.
 pub const BUCKETS_MAX: u32 = 4_096;
-
-/// A column as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ColumnSpec {
-    /// Its name, case-sensitive.
-    pub name: String,
-    /// Its type.
-    #[serde(flatten)]
-    pub data_type: DataType,
-    /// Whether it may be NULL; columns of the primary key become NOT NULL whatever this says.
-    pub nullable: bool,
-    /// What people say about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-}
 
 /// What CREATE TABLE asks for, before any rule is applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +48,8 @@ pub struct ValidTable {
     /// What people say about the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Options as set, with those defaults that Fluss stores too.
+    /// Options as set, with those defaults that Fluss stores too. The catalog takes them out: of a
+    /// table that it holds they are [`TableInfo::options`](super::TableInfo::options).
     pub options: BTreeMap<String, String>,
     /// Custom attributes.
     pub attributes: BTreeMap<String, String>,
@@ -123,7 +109,7 @@ impl TableDescriptor {
         let partition_keys = self.check_partition_keys(&primary_key)?;
         let bucket_key = self.check_bucket_key(&primary_key, &partition_keys)?;
         let table = ValidTable {
-            schema: self.schema(primary_key),
+            schema: Schema::first(self.columns.iter().cloned(), primary_key),
             partition_keys,
             buckets: self.buckets,
             bucket_key,
@@ -208,19 +194,6 @@ impl TableDescriptor {
         Ok(places)
     }
 
-    fn schema(&self, primary_key: Vec<usize>) -> Schema {
-        let column = |(place, spec): (usize, &ColumnSpec)| Column {
-            id: place as u32,
-            name: spec.name.clone(),
-            data_type: spec.data_type,
-            nullable: spec.nullable && !primary_key.contains(&place),
-            comment: spec.comment.clone(),
-        };
-        let columns: Vec<_> = self.columns.iter().enumerate().map(column).collect();
-        let highest_column_id = (columns.len() as u32).saturating_sub(1);
-        Schema { id: 1, columns, primary_key, highest_column_id }
-    }
-
     /// The options with what Fluss writes down at creation, so that a later default changes no table.
     fn stored_options(&self) -> BTreeMap<String, String> {
         let mut options = self.options.clone();
@@ -254,18 +227,10 @@ impl ValidTable {
         !self.schema.primary_key.is_empty()
     }
 
-    /// An option of typed tables as set, else its default, else `None`. Words are given as the table
-    /// of options spells them.
+    /// An option of typed tables, as [`table_options::value`] gives it.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
-        let known = table_options::find(name)?;
-        let value = self.options.get(name).map_or(known.default, |value| value.trim());
-        match known.kind {
-            table_options::OptionKind::Word(words) => {
-                words.iter().copied().find(|word| word.eq_ignore_ascii_case(value))
-            }
-            _ => Some(value).filter(|value| !value.is_empty()),
-        }
+        table_options::value(&self.options, name)
     }
 
     /// How long the log is kept, ms; `None` for ever.

@@ -149,10 +149,7 @@ pub fn check_options(kind: TableKind, options: &BTreeMap<String, String>) -> Res
 fn check_timestamp_type(options: &BTreeMap<String, String>) -> Result<()> {
     match options.get(TIMESTAMP_TYPE).map(String::as_str) {
         None | Some(LOG_APPEND_TIME) => Ok(()),
-        Some(_) => {
-            let what = format!("'{TIMESTAMP_TYPE}' of a typed table is LogAppendTime");
-            Err(Error::new(ErrorKind::InvalidArgument, what))
-        }
+        Some(_) => names::refuse(format!("'{TIMESTAMP_TYPE}' of a typed table is {LOG_APPEND_TIME}")),
     }
 }
 
@@ -190,16 +187,16 @@ pub fn plan_typed(name: &str, descriptor: &TableDescriptor) -> Result<TypedPlan>
 /// Moves the options out of a typed table. What Kafka's tools know by another name is kept under that
 /// name only: what they show is then what holds.
 fn topic_options(table: &mut ValidTable) -> Result<BTreeMap<String, String>> {
+    // Zero switches retention off.
+    let ttl_ms = table.log_ttl_ms().unwrap_or(-1);
     let mut options = std::mem::take(&mut table.options);
     if options.contains_key(LOG_TTL) && options.contains_key(RETENTION) {
-        let what = format!("'{LOG_TTL}' and '{RETENTION}' are the same option: give one");
-        return Err(Error::new(ErrorKind::InvalidArgument, what));
+        return names::refuse(format!("'{LOG_TTL}' and '{RETENTION}' are the same option: give one"));
     }
     check_timestamp_type(&options)?;
     options.insert(TIMESTAMP_TYPE.to_owned(), LOG_APPEND_TIME.to_owned());
-    if let Some(ttl) = options.remove(LOG_TTL).and_then(|text| table_options::parse_duration_ms(&text)) {
-        // Zero switches retention off.
-        options.insert(RETENTION.to_owned(), if ttl > 0 { ttl } else { -1 }.to_string());
+    if options.remove(LOG_TTL).is_some() {
+        options.insert(RETENTION.to_owned(), ttl_ms.to_string());
     }
     Ok(options)
 }
@@ -444,13 +441,8 @@ mod tests {
     }
 
     fn descriptor(set: &[(&str, &str)]) -> TableDescriptor {
-        let column = descriptor::ColumnSpec {
-            name: "a".into(),
-            data_type: crate::row::DataType::Int,
-            nullable: true,
-            comment: None,
-        };
-        let mut made = TableDescriptor { columns: vec![column], ..TableDescriptor::default() };
+        let columns = vec![("a", crate::row::DataType::Int).into()];
+        let mut made = TableDescriptor { columns, ..TableDescriptor::default() };
         for (key, value) in set {
             made.set(key, value).expect("a property");
         }

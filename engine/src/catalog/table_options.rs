@@ -132,6 +132,18 @@ pub fn find(name: &str) -> Option<&'static TableOption> {
     TABLE_OPTIONS.iter().find(|option| option.name == name)
 }
 
+/// An option of typed tables as `set` has it, else its default, else `None`. Words are given as
+/// [`TABLE_OPTIONS`] spells them.
+#[must_use]
+pub fn value<'a>(set: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    let known = find(name)?;
+    let value = set.get(name).map_or(known.default, |value| value.trim());
+    match known.kind {
+        Word(words) => words.iter().copied().find(|word| word.eq_ignore_ascii_case(value)),
+        _ => Some(value).filter(|value| !value.is_empty()),
+    }
+}
+
 /// The known name nearest to `name` and how many edits away it is.
 fn nearest(name: &str) -> Option<(&'static str, usize)> {
     let own = TABLE_OPTIONS.iter().map(|option| option.name).chain(["bucket.num", "bucket.key"]);

@@ -48,7 +48,11 @@ impl BatchKind {
                     each(range, header.base_offset);
                 }
             }
-            Self::Sluice => typed::for_each_range(batch, each),
+            Self::Sluice => {
+                if let Ok(view) = typed::BatchView::read(batch) {
+                    view.for_each_range(each);
+                }
+            }
         }
     }
 }

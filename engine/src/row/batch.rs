@@ -106,19 +106,6 @@ pub fn is_sound(batch: &[u8]) -> bool {
         && stored_body == batch.get(PLACE_LEN..end).map(crc32c::crc32c)
 }
 
-/// Tells the ranges of producers in a whole, sound batch, each with its first offset.
-pub fn for_each_range(batch: &[u8], mut each: impl FnMut(ProducerRange, i64)) {
-    let Ok(view) = BatchView::read(batch) else { return };
-    for entry in view.producers.chunks_exact(ENTRY_LEN) {
-        let mut input = Reader(entry);
-        if let Ok((range, flags, first_offset)) = read_entry(&mut input)
-            && flags & ENTRY_APPLIES != 0
-        {
-            each(range, view.head.base_offset.saturating_add(i64::from(first_offset)));
-        }
-    }
-}
-
 fn read_entry(input: &mut Reader<'_>) -> Result<(ProducerRange, u16, u32)> {
     let (id, epoch, flags) = (input.i64()?, input.i16()?, input.i16()? as u16);
     let (_source_bucket, _source_partition) = (input.i32()?, input.i64()?);
@@ -174,6 +161,18 @@ impl<'a> BatchView<'a> {
             producers: find_producers(blocks, block_bytes)?,
             body,
         })
+    }
+
+    /// Tells the ranges of producers whose rows are here, each with its first offset.
+    pub fn for_each_range(&self, mut each: impl FnMut(ProducerRange, i64)) {
+        for entry in self.producers.chunks_exact(ENTRY_LEN) {
+            let mut input = Reader(entry);
+            if let Ok((range, flags, first_offset)) = read_entry(&mut input)
+                && flags & ENTRY_APPLIES != 0
+            {
+                each(range, self.head.base_offset.saturating_add(i64::from(first_offset)));
+            }
+        }
     }
 
     /// The rows with their offsets and change types.

@@ -218,19 +218,11 @@ pub fn read_row(schema: &Schema, bytes: &[u8]) -> Result<Row> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::row::Column;
     use proptest::prelude::*;
 
     pub(crate) fn schema(types: &[DataType]) -> Schema {
-        let column = |(at, data_type): (usize, &DataType)| Column {
-            id: at as u32,
-            name: format!("c{at}"),
-            data_type: *data_type,
-            nullable: true,
-            comment: None,
-        };
-        let columns: Vec<_> = types.iter().enumerate().map(column).collect();
-        Schema { id: 1, highest_column_id: columns.len() as u32, columns, primary_key: Vec::new() }
+        let names = (0..).map(|at| format!("c{at}"));
+        Schema::first(names.zip(types).map(|(name, of)| (name.as_str(), *of).into()), Vec::new())
     }
 
     pub(crate) const ALL: [DataType; 18] = [

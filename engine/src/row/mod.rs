@@ -4,4 +4,4 @@ pub mod batch;
 pub mod compacted;
 pub mod types;
 
-pub use types::{ChangeType, Column, DataType, Datum, Row, Schema};
+pub use types::{ChangeType, Column, ColumnSpec, DataType, Datum, Row, Schema};

@@ -166,6 +166,28 @@ impl fmt::Display for ChangeType {
     }
 }
 
+/// A column as it is asked for: it has no id yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnSpec {
+    /// Its name, case-sensitive.
+    pub name: String,
+    /// Its type.
+    #[serde(flatten)]
+    pub data_type: DataType,
+    /// Whether it may be NULL; columns of the primary key become NOT NULL whatever this says.
+    pub nullable: bool,
+    /// What people say about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl From<(&str, DataType)> for ColumnSpec {
+    /// A column that may be NULL.
+    fn from((name, data_type): (&str, DataType)) -> Self {
+        Self { name: name.to_owned(), data_type, nullable: true, comment: None }
+    }
+}
+
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -211,6 +233,22 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// The first version of a table's schema: columns get their places as ids, and those of the primary
+    /// key (places in `columns`, in key order) are NOT NULL.
+    #[must_use]
+    pub fn first(columns: impl IntoIterator<Item = ColumnSpec>, primary_key: Vec<usize>) -> Self {
+        let column = |(place, spec): (usize, ColumnSpec)| Column {
+            id: place as u32,
+            name: spec.name,
+            data_type: spec.data_type,
+            nullable: spec.nullable && !primary_key.contains(&place),
+            comment: spec.comment,
+        };
+        let columns: Vec<_> = columns.into_iter().enumerate().map(column).collect();
+        let highest_column_id = (columns.len() as u32).saturating_sub(1);
+        Self { id: 1, columns, primary_key, highest_column_id }
+    }
+
     /// Its columns as CREATE TABLE declares them, without the parentheses.
     #[must_use]
     pub fn declaration(&self) -> String {

@@ -262,13 +262,14 @@ fn scan(
     loop {
         let at = (tail.end_position - start) as usize;
         let rest = chunk.get(at..).unwrap_or_default();
-        let need = kind.head(rest).map_or(HEAD_LEN, |head| head.len.unwrap_or(0));
+        let found = kind.head(rest);
+        let need = found.map_or(HEAD_LEN, |head| head.len.unwrap_or(0));
         let left = size - tail.end_position;
         if need < HEAD_LEN || (need as u64) > left {
             return Ok(());
         }
         if rest.len() < need {
-            let wrong_magic = rest.len() >= HEAD_LEN && need == HEAD_LEN && kind.head(rest).is_none();
+            let wrong_magic = rest.len() >= HEAD_LEN && need == HEAD_LEN && found.is_none();
             if wrong_magic {
                 return Ok(());
             }
@@ -281,7 +282,7 @@ fn scan(
             }
             continue;
         }
-        let Some(head) = kind.head(rest) else { return Ok(()) };
+        let Some(head) = found else { return Ok(()) };
         let bytes = rest.get(..need).unwrap_or_default();
         if head.base_offset != tail.end_offset
             || head.last_offset_delta < 0

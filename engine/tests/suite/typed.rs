@@ -2,22 +2,14 @@
 
 use sluice_engine::log::head::{BatchKind, ProducerRange};
 use sluice_engine::row::batch::{BatchView, append_only};
-use sluice_engine::row::{Column, DataType, Datum, Row, Schema};
+use sluice_engine::row::{DataType, Datum, Row, Schema};
 use sluice_engine::tablet::{Appended, LogBatch, ReadLimit, Reading, Tablet};
 use sluice_engine::{ErrorKind, LogOptions, Result};
 
 use crate::fixture::Bucket;
 
 fn schema() -> Schema {
-    let column = |id: u32, name: &str, data_type: DataType| Column {
-        id,
-        name: name.into(),
-        data_type,
-        nullable: true,
-        comment: None,
-    };
-    let columns = vec![column(0, "n", DataType::BigInt), column(1, "text", DataType::String)];
-    Schema { id: 1, columns, primary_key: Vec::new(), highest_column_id: 1 }
+    Schema::first([("n", DataType::BigInt).into(), ("text", DataType::String).into()], Vec::new())
 }
 
 fn bucket(segment_bytes: u64) -> Bucket {

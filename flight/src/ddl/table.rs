@@ -1,7 +1,8 @@
 //! CREATE TABLE.
 
 use sluice_engine::ErrorKind;
-use sluice_engine::catalog::descriptor::{ColumnSpec, TableDescriptor};
+use sluice_engine::catalog::descriptor::TableDescriptor;
+use sluice_engine::row::ColumnSpec;
 
 use super::DdlError;
 use super::cursor::Cursor;

@@ -115,15 +115,7 @@ mod tests {
     use super::*;
 
     fn schema(data_type: DataType) -> Schema {
-        let column = |id: u32, name: &str, data_type| Column {
-            id,
-            name: name.to_owned(),
-            data_type,
-            nullable: id == 0,
-            comment: None,
-        };
-        let columns = vec![column(0, "v", DataType::String), column(1, "k", data_type)];
-        Schema { id: 1, columns, primary_key: vec![1], highest_column_id: 1 }
+        Schema::first([("v", DataType::String).into(), ("k", data_type).into()], vec![1])
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`]: no value, or one that is not a row of the schema in JSON.
 pub fn decode(schema: &Schema, batch: &[u8]) -> Result<Decoded, Refused> {
-    let every: Vec<usize> = (0..schema.columns.len()).collect();
+    let every = places(schema);
     let (mut decoded, mut faults, mut index) = (Decoded::default(), Vec::new(), 0);
     records::for_each(batch, DECODED_MAX, |_, record| {
         let row = match record.value {
@@ -73,44 +73,59 @@ pub fn encode(
     offset: i64,
     max_bytes: usize,
 ) -> Result<Bytes, Error> {
+    let encoder = Encoder { schema, every: places(schema), style, offset, max_bytes };
     let (mut rest, mut out) = (stored.as_ref(), Vec::new());
     while !rest.is_empty() {
         let len = sluice_engine::row::batch::head(rest).and_then(|head| head.len);
         let cut = len.and_then(|len| rest.split_at_checked(len));
         let (batch, tail) = cut.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a log batch ends early"))?;
-        for converted in encode_batch(schema, style, batch, offset)? {
-            if !out.is_empty() && out.len() + converted.len() > max_bytes {
-                return Ok(out.into());
-            }
-            out.extend_from_slice(&converted);
+        if !encoder.append(batch, &mut out)? {
+            break;
         }
         rest = tail;
     }
     Ok(out.into())
 }
 
-/// One stored batch as Kafka batches; the producer's sequences go along, as Kafka keeps them.
-fn encode_batch(schema: &Schema, style: TimestampStyle, batch: &[u8], offset: i64) -> Result<Vec<Vec<u8>>, Error> {
-    let view = BatchView::read(batch)?;
-    let mut range = None;
-    sluice_engine::row::batch::for_each_range(batch, |found, _| range = Some(found));
-    let every: Vec<usize> = (0..schema.columns.len()).collect();
-    let rows = view.rows(schema)?;
-    let mut wanted = rows.iter().filter(|(at, ..)| *at >= offset).peekable();
-    let mut out = Vec::new();
-    while let Some((first, ..)) = wanted.peek() {
-        let (first, mut size) = (*first, 0);
-        let mut builder = begin(view.head.max_timestamp, range, (first - view.head.base_offset) as i32);
-        while let Some((_, _, row)) = wanted.next_if(|_| size < CONVERTED_MAX) {
-            let value = json::encode(schema, &every, row, style);
-            size += value.len() + HEADER_LEN;
-            builder = builder.record(&Record::new(None, Some(&value)));
+/// The places of all columns.
+fn places(schema: &Schema) -> Vec<usize> {
+    (0..schema.columns.len()).collect()
+}
+
+struct Encoder<'a> {
+    schema: &'a Schema,
+    every: Vec<usize>,
+    style: TimestampStyle,
+    offset: i64,
+    max_bytes: usize,
+}
+
+impl Encoder<'_> {
+    /// Adds one stored batch as Kafka batches, the producer's sequences with it, as Kafka keeps them. False
+    /// when not all of it had room.
+    fn append(&self, batch: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+        let view = BatchView::read(batch)?;
+        let mut range = None;
+        view.for_each_range(|found, _| range = Some(found));
+        let rows = view.rows(self.schema)?;
+        let mut wanted = rows.iter().filter(|(at, ..)| *at >= self.offset).peekable();
+        while let Some((first, ..)) = wanted.peek() {
+            let (first, mut size) = (*first, 0);
+            let mut builder = begin(view.head.max_timestamp, range, (first - view.head.base_offset) as i32);
+            while let Some((_, _, row)) = wanted.next_if(|_| size < CONVERTED_MAX) {
+                let value = json::encode(self.schema, &self.every, row, self.style);
+                size += value.len() + HEADER_LEN;
+                builder = builder.record(&Record::new(None, Some(&value)));
+            }
+            let mut converted = builder.build();
+            set_position(&mut converted, first, view.head.leader_epoch);
+            if !out.is_empty() && out.len() + converted.len() > self.max_bytes {
+                return Ok(false);
+            }
+            out.extend_from_slice(&converted);
         }
-        let mut converted = builder.build();
-        set_position(&mut converted, first, view.head.leader_epoch);
-        out.push(converted);
+        Ok(true)
     }
-    Ok(out)
 }
 
 fn begin(timestamp: i64, range: Option<ProducerRange>, skipped: i32) -> BatchBuilder {
@@ -124,20 +139,13 @@ fn begin(timestamp: i64, range: Option<ProducerRange>, skipped: i32) -> BatchBui
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_engine::row::{Column, DataType, Datum, batch};
+    use sluice_engine::row::{ColumnSpec, DataType, Datum, batch};
     use sluice_engine::{BucketId, TableId};
     use sluice_protocol::batch::BatchHeader;
 
     fn schema() -> Schema {
-        let column = |id: u32, name: &str, data_type: DataType, nullable: bool| Column {
-            id,
-            name: name.into(),
-            data_type,
-            nullable,
-            comment: None,
-        };
-        let columns = vec![column(0, "a", DataType::Int, false), column(1, "b", DataType::String, true)];
-        Schema { id: 1, columns, primary_key: Vec::new(), highest_column_id: 1 }
+        let key = ColumnSpec { nullable: false, ..("a", DataType::Int).into() };
+        Schema::first([key, ("b", DataType::String).into()], Vec::new())
     }
 
     fn produced(values: &[Option<&str>]) -> Vec<u8> {

@@ -27,7 +27,7 @@ proptest! {
         let expected: Vec<_> = (100..).zip(rows).map(|(offset, row)| (offset, ChangeType::Append, row)).collect();
         prop_assert_eq!(view.rows(&schema).expect("decodes"), expected);
         let mut found = Vec::new();
-        for_each_range(&bytes, |range, offset| found.push((range, offset)));
+        view.for_each_range(|range, offset| found.push((range, offset)));
         prop_assert_eq!(found, [(RANGE, 100)]);
     }
 
@@ -39,7 +39,7 @@ proptest! {
         prop_assert!(!is_sound(&bytes), "byte {}", at);
         prop_assert!(!is_sound(&bytes[..at]));
         let _ = BatchView::read(&bytes).and_then(|view| view.rows(&schema).map(drop));
-        for_each_range(&bytes, |_, _| {});
+        crate::log::head::BatchKind::Sluice.for_each_range(&bytes, |_, _| {});
     }
 }
 
@@ -64,7 +64,7 @@ fn the_documented_batch_is_read() {
     ];
     assert_eq!(rows, expected);
     let mut found = Vec::new();
-    for_each_range(&bytes, |range, offset| found.push((range.id, range.epoch, range.first_sequence, offset)));
+    view.for_each_range(|range, offset| found.push((range.id, range.epoch, range.first_sequence, offset)));
     assert_eq!(found, [(7, 0, 5, 100), (9, 3, 20, 101)]);
 }
 

@@ -1,18 +1,10 @@
 use proptest::prelude::*;
-use sluice_engine::row::{Column, DataType};
+use sluice_engine::row::DataType;
 
 use super::*;
 
 fn schema(columns: &[(&str, DataType)]) -> Schema {
-    let column = |(id, (name, data_type)): (usize, &(&str, DataType))| Column {
-        id: id as u32,
-        name: (*name).to_owned(),
-        data_type: *data_type,
-        nullable: true,
-        comment: None,
-    };
-    let columns: Vec<_> = columns.iter().enumerate().map(column).collect();
-    Schema { id: 1, highest_column_id: columns.len() as u32, columns, primary_key: Vec::new() }
+    Schema::first(columns.iter().map(|column| (*column).into()), Vec::new())
 }
 
 fn one(data_type: DataType, json: &str) -> Result<Datum, ConvertError> {

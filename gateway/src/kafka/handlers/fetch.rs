@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
 use sluice_engine::BucketId;
-use sluice_engine::catalog::TableInfo;
+use sluice_engine::catalog::{TableInfo, table_options};
 use sluice_engine::tablet::{Batches, Offsets};
 use sluice_protocol::ErrorCode;
 use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
@@ -32,7 +32,7 @@ pub(crate) struct Fetch;
 /// What one response holds at most, whatever the client asks for.
 const RESPONSE_BYTES_MAX: i32 = 55 << 20;
 /// Stored bytes of a typed table that one request converts for a topic partition: conversion is work for the CPU.
-const CONVERTED_MAX: usize = 1 << 20;
+const STORED_MAX: usize = 1 << 20;
 /// How long a request may be held, ms.
 const WAIT_MS_MAX: i32 = 30 * 60 * 1000;
 
@@ -191,11 +191,10 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
 
 /// How a table's timestamps are written in JSON.
 fn style_of(info: &TableInfo) -> TimestampStyle {
-    let iso = info
-        .options
-        .get("kafka.json.timestamp-format")
-        .is_some_and(|text| text.trim().eq_ignore_ascii_case("iso-8601"));
-    if iso { TimestampStyle::Iso8601 } else { TimestampStyle::Sql }
+    match table_options::value(&info.options, "kafka.json.timestamp-format") {
+        Some("iso-8601") => TimestampStyle::Iso8601,
+        _ => TimestampStyle::Sql,
+    }
 }
 
 /// Batches as Kafka has them: those of a raw table as they are stored, those of a typed table converted.
@@ -205,11 +204,11 @@ async fn read_batches(
     bucket: BucketId,
     max_bytes: usize,
 ) -> sluice_engine::Result<Batches> {
-    let Some(info) = &wanted.table else {
+    let typed = wanted.table.as_ref().and_then(|info| info.typed.as_ref().map(|table| (info, table)));
+    let Some((info, table)) = typed else {
         return cx.broker.backend.read(bucket, wanted.offset, max_bytes).await;
     };
-    let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(CONVERTED_MAX)).await?;
-    let Some(table) = &info.typed else { return Ok(Batches::Bytes(stored)) };
+    let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(STORED_MAX)).await?;
     rows::encode(&table.schema, style_of(info), &stored, wanted.offset, max_bytes).map(Batches::Bytes)
 }
 
