@@ -36,10 +36,11 @@ pub fn binary() -> Outcome<PathBuf> {
     beside.ok_or_else(|| "the binary 'sluice' is not built: cargo build --bin sluice".into())
 }
 
-/// The folder of this crate.
+/// The folder of this crate: where Cargo runs it now, which need not be where it was built (a build cache outlives
+/// the checkout that filled it).
 #[must_use]
-pub fn crate_folder() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+pub fn crate_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
 impl Server {
