@@ -79,7 +79,7 @@ start_sluice() {  # MODE DIR
   mkdir -p "$2"
   sluice_config "$1" > "$2.toml"
   "$SLUICE_BIN" serve --data-dir "$2" --kafka-listen "127.0.0.1:$port" --http-listen "127.0.0.1:$((port + 2))" \
-    --config "$2.toml" > "$2.log" 2>&1 &
+    --flight-listen "127.0.0.1:$((port + 3))" --config "$2.toml" > "$2.log" 2>&1 &
   pid=$!
   disown "$pid"
   for _ in $(seq 1 300); do

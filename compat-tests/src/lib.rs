@@ -17,6 +17,7 @@ pub struct Server {
     _owned: Option<tempfile::TempDir>,
     settings: Vec<(&'static str, String)>,
     kafka: String,
+    flight: String,
     http: String,
 }
 
@@ -56,6 +57,7 @@ impl Server {
             _owned: Some(owned),
             settings: settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
             kafka: "127.0.0.1:0".to_owned(),
+            flight: "127.0.0.1:0".to_owned(),
             http: "127.0.0.1:0".to_owned(),
         };
         server.spawn()?;
@@ -66,6 +68,12 @@ impl Server {
     #[must_use]
     pub fn bootstrap(&self) -> &str {
         &self.kafka
+    }
+
+    /// Where Flight clients connect.
+    #[must_use]
+    pub fn flight(&self) -> &str {
+        &self.flight
     }
 
     /// Where `/metrics` is.
@@ -93,7 +101,7 @@ impl Server {
     pub fn command(&self) -> Outcome<Command> {
         let mut command = Command::new(binary()?);
         command.arg("serve").arg("--data-dir").arg(&self.directory);
-        command.args(["--kafka-listen", &self.kafka, "--http-listen", &self.http]);
+        command.args(["--kafka-listen", &self.kafka, "--flight-listen", &self.flight, "--http-listen", &self.http]);
         for (key, value) in &self.settings {
             command.env(key, value);
         }
@@ -120,6 +128,7 @@ impl Server {
         for word in line.split(' ') {
             match word.split_once('=') {
                 Some(("kafka", address)) => address.clone_into(&mut self.kafka),
+                Some(("flight", address)) => address.clone_into(&mut self.flight),
                 Some(("http", address)) => address.clone_into(&mut self.http),
                 _ => {}
             }

@@ -15,6 +15,7 @@ pub mod kv;
 pub mod log;
 mod pool;
 pub mod row;
+pub mod scan;
 mod shard;
 pub mod tablet;
 pub mod types;

@@ -1,4 +1,49 @@
-//! Arrow Flight: so far the DDL, and how the engine's refusals read in gRPC.
+//! Arrow Flight: tables as streams of record batches; and Flink's DDL.
 
+mod arrow;
 pub mod ddl;
+mod execute;
+mod metadata;
+mod scan;
+mod service;
+mod sql;
 pub mod status;
+mod tables;
+mod ticket;
+
+use std::sync::Arc;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use sluice_engine::Backend;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
+
+pub use service::Service;
+
+/// Largest message that a client may send, bytes.
+const MESSAGE_MAX: usize = 64 << 20;
+/// Largest headers of a request, bytes: some tokens pass 8 KiB (flight.md §1.1).
+const HEADERS_MAX: u32 = 64 << 10;
+
+/// Serves Flight until told to stop; streams that run are finished.
+///
+/// # Errors
+/// What ended it, worded for the log.
+pub async fn serve(
+    backend: Arc<dyn Backend>,
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), String> {
+    // Whoever stops the server waits until every receiver is gone: this one stays to the end of the last stream.
+    let _draining = stop.clone();
+    let service = Service::new(backend).map_err(|status| status.message().to_owned())?;
+    let service = FlightServiceServer::new(service).max_decoding_message_size(MESSAGE_MAX);
+    let stopped = async move {
+        // An error says that the sender is gone, which is a stop as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let server = tonic::transport::Server::builder().http2_max_header_list_size(HEADERS_MAX).add_service(service);
+    let served = server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await;
+    served.map_err(|error| error.to_string())
+}

@@ -40,6 +40,8 @@ pub struct Config {
     /// `kafka.frame-stall-ms`: a request that has begun must come within this time, a large one
     /// at a MiB in this time. Default: 30000.
     pub kafka_frame_stall_ms: u64,
+    /// `flight.listen`: address of the Flight and Flight SQL listener. Default: `127.0.0.1:8815`.
+    pub flight_listen: SocketAddr,
     /// `http.listen`: address of `/metrics`, `/healthz` and `/readyz`. Default: `127.0.0.1:8080`.
     pub http_listen: SocketAddr,
     /// `durability.acks-all`: `fsync` or `page-cache`. Default: `fsync`.
@@ -76,6 +78,7 @@ impl Default for Config {
             kafka_connections_max: 10_000,
             kafka_idle_timeout_ms: 600_000,
             kafka_frame_stall_ms: 30_000,
+            flight_listen: SocketAddr::from(([127, 0, 0, 1], 8815)),
             http_listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             acks_all: AcksAll::Fsync,
             visibility: Visibility::Durable,
@@ -113,6 +116,10 @@ const KEYS: &[(&str, Setter)] = &[
             "page-cache" => AcksAll::PageCache,
             _ => return Err(format!("'{value}' is neither fsync nor page-cache")),
         };
+        Ok(())
+    }),
+    ("flight.listen", |config, value| {
+        config.flight_listen = parse(value, "an address like 127.0.0.1:8815")?;
         Ok(())
     }),
     ("groups.initial-rebalance-delay-ms", |config, value| {

@@ -65,6 +65,7 @@ impl StartError {
 pub struct Gateway {
     engine: Arc<Embedded>,
     kafka: SocketAddr,
+    flight: SocketAddr,
     http: SocketAddr,
     stop: watch::Sender<bool>,
     ready: Arc<AtomicBool>,
@@ -79,6 +80,12 @@ async fn bind(key: &'static str, address: SocketAddr) -> Result<(TcpListener, So
     let listener = TcpListener::bind(address).await.map_err(fault)?;
     let bound = listener.local_addr().map_err(fault)?;
     Ok((listener, bound))
+}
+
+async fn serve_flight(backend: Arc<dyn Backend>, listener: TcpListener, stop: watch::Receiver<bool>) {
+    if let Err(error) = sluice_flight::serve(backend, listener, stop).await {
+        tracing::error!(%error, "flight");
+    }
 }
 
 impl Gateway {
@@ -97,6 +104,7 @@ impl Gateway {
     pub async fn start_on(config: Config, disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         // Addresses first: a taken port must not leave an unclean start behind.
         let (kafka_listener, kafka) = bind("kafka.listen", config.kafka_listen).await?;
+        let (flight_listener, flight) = bind("flight.listen", config.flight_listen).await?;
         let (http_listener, http) = bind("http.listen", config.http_listen).await?;
         let engine_config = EngineConfig {
             sync_interval_ms: config.log_sync_interval_ms,
@@ -121,6 +129,7 @@ impl Gateway {
             coordinator::Coordinator::load(Arc::clone(&backend), Arc::clone(&clock), group_config, retention_ms)
                 .await?;
         let metrics = metrics::Metrics::new().map_err(|error| StartError::Internal(error.to_string()))?;
+        let flight_backend = Arc::clone(&backend);
         let broker = Arc::new(kafka::Broker {
             backend,
             coordinator: Arc::clone(&coordinator),
@@ -134,8 +143,10 @@ impl Gateway {
         let (stop, stopped) = watch::channel(false);
         let pages = http::Pages { metrics, engine: Arc::clone(&engine), ready: Arc::clone(&ready) };
         let mut http_stop = stopped.clone();
+        let flight_stop = stopped.clone();
         let tasks = vec![
             tokio::spawn(kafka::listen(broker, kafka_listener, stopped)),
+            tokio::spawn(serve_flight(flight_backend, flight_listener, flight_stop)),
             tokio::spawn(coordinator.run_timers()),
             tokio::spawn(async move {
                 let served = axum::serve(http_listener, http::router(pages));
@@ -145,14 +156,20 @@ impl Gateway {
                 }
             }),
         ];
-        tracing::info!(%kafka, %http, "serving");
-        Ok(Self { engine, kafka, http, stop, ready, tasks })
+        tracing::info!(%kafka, %flight, %http, "serving");
+        Ok(Self { engine, kafka, flight, http, stop, ready, tasks })
     }
 
     /// The address of the Kafka listener.
     #[must_use]
     pub fn kafka_address(&self) -> SocketAddr {
         self.kafka
+    }
+
+    /// The address of the Flight listener.
+    #[must_use]
+    pub fn flight_address(&self) -> SocketAddr {
+        self.flight
     }
 
     /// The address of the HTTP listener.

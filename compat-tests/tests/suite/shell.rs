@@ -4,9 +4,11 @@ use std::process::{Command, Output};
 
 use sluice_compat_tests::{Outcome, Server, binary};
 
+const FREE: [&str; 4] = ["--flight-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+
 fn serve(arguments: &[&str], environment: &[(&str, &str)]) -> Outcome<Output> {
     let mut command = Command::new(binary()?);
-    command.args(["serve", "--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]).args(arguments);
+    command.args(["serve", "--kafka-listen", "127.0.0.1:0"]).args(FREE).args(arguments);
     Ok(command.envs(environment.iter().copied()).env("SLUICE_LOG", "off").output()?)
 }
 
@@ -34,7 +36,7 @@ fn a_taken_port_is_named() -> Outcome<()> {
     let other = tempfile::tempdir()?;
     let directory = other.path().to_string_lossy().into_owned();
     let mut command = Command::new(binary()?);
-    command.args(["serve", "--data-dir", &directory, "--http-listen", "127.0.0.1:0"]);
+    command.args(["serve", "--data-dir", &directory]).args(FREE);
     let output = command.env("SLUICE_KAFKA_LISTEN", server.bootstrap()).env("SLUICE_LOG", "off").output()?;
     assert_one_line(&output, 69, &["cannot listen on", server.bootstrap(), "kafka.listen"]);
     Ok(())

@@ -62,6 +62,18 @@ fn confluent_kafka_python() -> Outcome<()> {
 }
 
 #[test]
+fn pyarrow_and_adbc_over_flight() -> Outcome<()> {
+    if is_left_out("flight") {
+        return Ok(());
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Server::start(&[QUICK_GROUPS, ("SLUICE_KAFKA_DEFAULT_PARTITIONS", "4")])?;
+    let text = run_suite("flight", server.bootstrap(), &[server.flight()], &[])?;
+    println!("suite flight: {}", text.lines().rev().find(|line| line.contains(" passed,")).unwrap_or_default());
+    Ok(())
+}
+
+#[test]
 fn franz_go() -> Outcome<()> {
     run("franz-go", "4", &[])
 }

@@ -246,7 +246,7 @@ pub(super) mod tests {
         DataType::TimestampLtz { precision: 6 },
     ];
 
-    fn value(data_type: DataType) -> BoxedStrategy<Datum> {
+    pub(crate) fn value(data_type: DataType) -> BoxedStrategy<Datum> {
         let largest = |digits: u8| 10i128.pow(u32::from(digits)) - 1;
         match data_type {
             DataType::Boolean => any::<bool>().prop_map(Datum::Boolean).boxed(),

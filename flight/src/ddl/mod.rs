@@ -8,6 +8,7 @@
 
 mod cursor;
 mod lexer;
+mod select;
 mod statement;
 mod table;
 mod types;
@@ -18,6 +19,7 @@ use sluice_engine::catalog::descriptor::TableDescriptor;
 use sluice_engine::{Error, ErrorKind};
 
 use cursor::Cursor;
+pub use select::{Select, parse_select};
 pub use statement::{Pairs, Statement, TableName};
 
 /// Why a text is no statement, and where.

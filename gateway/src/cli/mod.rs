@@ -44,6 +44,9 @@ struct Serve {
     /// Address of the Kafka listener (kafka.listen).
     #[arg(long, value_name = "ADDR")]
     kafka_listen: Option<SocketAddr>,
+    /// Address of the Flight and Flight SQL listener (flight.listen).
+    #[arg(long, value_name = "ADDR")]
+    flight_listen: Option<SocketAddr>,
     /// Address of /metrics, /healthz and /readyz (http.listen).
     #[arg(long, value_name = "ADDR")]
     http_listen: Option<SocketAddr>,
@@ -58,6 +61,7 @@ impl Serve {
         config.read_environment(std::env::vars())?;
         config.data_dir = self.data_dir.unwrap_or(config.data_dir);
         config.kafka_listen = self.kafka_listen.unwrap_or(config.kafka_listen);
+        config.flight_listen = self.flight_listen.unwrap_or(config.flight_listen);
         config.http_listen = self.http_listen.unwrap_or(config.http_listen);
         Ok(config)
     }
@@ -111,7 +115,8 @@ async fn serve(arguments: Serve) -> ExitCode {
         Err(error) => return fail(&error.to_string(), error.exit_code()),
     };
     // One line on stdout for people and scripts that wait for it.
-    let _ = writeln!(std::io::stdout(), "ready kafka={} http={}", gateway.kafka_address(), gateway.http_address());
+    let (kafka, flight, http) = (gateway.kafka_address(), gateway.flight_address(), gateway.http_address());
+    let _ = writeln!(std::io::stdout(), "ready kafka={kafka} flight={flight} http={http}");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -54,6 +54,7 @@ fn config_in(dir: &Path) -> Config {
     Config {
         data_dir: dir.join("data"),
         kafka_listen: free,
+        flight_listen: free,
         http_listen: free,
         groups_initial_rebalance_delay_ms: 0,
         ..Config::default()

@@ -4,6 +4,7 @@ mod apis;
 mod configs;
 mod fetch;
 mod fixture;
+mod flight;
 mod groups;
 mod hostile;
 mod load;

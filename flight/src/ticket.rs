@@ -1,0 +1,103 @@
+//! What a ticket says: which buckets of which table are to be read.
+//!
+//! One byte, the version 1; a protobuf message; the first 16 bytes of an HMAC-SHA-256 over both. The key is drawn at
+//! each start, so a ticket lives as long as the server that gave it. No protobuf message begins with a byte 1, which
+//! tells our tickets from those of Flight SQL.
+
+use hmac::{Hmac, Mac};
+use prost::Message;
+use sha2::Sha256;
+use tonic::Status;
+
+const VERSION: u8 = 1;
+const TAG_LEN: usize = 16;
+
+/// A scan of some neighbouring buckets, one after the other.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Scan {
+    /// The table's id.
+    #[prost(uint64, tag = "1")]
+    pub(crate) table: u64,
+    /// The first bucket.
+    #[prost(uint32, tag = "2")]
+    pub(crate) first_bucket: u32,
+    /// How many buckets.
+    #[prost(uint32, tag = "3")]
+    pub(crate) buckets: u32,
+    /// Rows at most, over all of them.
+    #[prost(uint64, optional, tag = "4")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// Whether bytes claim to be a ticket of ours.
+pub(crate) fn is_ours(ticket: &[u8]) -> bool {
+    ticket.first() == Some(&VERSION)
+}
+
+/// Makes and reads tickets.
+pub(crate) struct Tickets {
+    key: [u8; 32],
+}
+
+impl Tickets {
+    /// With a key of its own.
+    pub(crate) fn new() -> Self {
+        let mut key = [0; 32];
+        let (first, second) = key.split_at_mut(16);
+        first.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        second.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        Self { key }
+    }
+
+    fn mac(&self, signed: &[u8]) -> Result<Hmac<Sha256>, Status> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).map_err(|error| Status::internal(error.to_string()))?;
+        mac.update(signed);
+        Ok(mac)
+    }
+
+    /// The ticket for a scan.
+    ///
+    /// # Errors
+    /// INTERNAL only.
+    pub(crate) fn make(&self, scan: &Scan) -> Result<Vec<u8>, Status> {
+        let mut ticket = vec![VERSION];
+        ticket.extend(scan.encode_to_vec());
+        let tag = self.mac(&ticket)?.finalize().into_bytes();
+        ticket.extend(tag.iter().take(TAG_LEN));
+        Ok(ticket)
+    }
+
+    /// The scan that a ticket is for.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for anything that this server did not make since its start.
+    pub(crate) fn read(&self, ticket: &[u8]) -> Result<Scan, Status> {
+        let foreign = || Status::invalid_argument("not a ticket of this server, or one from before its last start");
+        let signed_len = ticket.len().checked_sub(TAG_LEN).ok_or_else(foreign)?;
+        let (signed, tag) = ticket.split_at_checked(signed_len).ok_or_else(foreign)?;
+        self.mac(signed)?.verify_truncated_left(tag).map_err(|_| foreign())?;
+        let (_, body) = signed.split_first().filter(|(version, _)| **version == VERSION).ok_or_else(foreign)?;
+        Scan::decode(body).map_err(|_| foreign())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_made_here_is_read() {
+        let (tickets, scan) = (Tickets::new(), Scan { table: 7, first_bucket: 3, buckets: 2, limit: Some(0) });
+        let ticket = tickets.make(&scan).expect("makes");
+        assert!(is_ours(&ticket));
+        assert_eq!(tickets.read(&ticket).expect("ours"), scan);
+        for at in 0..ticket.len() {
+            let mut bad = ticket.clone();
+            bad[at] ^= 1;
+            assert_eq!(tickets.read(&bad).expect_err("tampered").code(), tonic::Code::InvalidArgument);
+            assert_eq!(tickets.read(&ticket[..at]).expect_err("cut").code(), tonic::Code::InvalidArgument);
+        }
+        assert!(Tickets::new().read(&ticket).is_err(), "another server's");
+        assert!(tickets.read(&[ticket.as_slice(), &[0]].concat()).is_err());
+    }
+}
