@@ -10,10 +10,14 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::catalog::descriptor::TableDescriptor;
-use crate::catalog::{TableInfo, View};
+use crate::catalog::{DatabaseInfo, TableInfo, View};
 use crate::config::LogOptions;
 use crate::error::Result;
 use crate::kv::Change;
+use crate::kv_tablet::Op;
+use crate::log::head::ProducerRange;
+use crate::routing::Upserted;
+use crate::row::Row;
 use crate::tablet::{Appended, Batches, LogBatch, Offsets, WatchGuard};
 use crate::types::{BucketId, TableId};
 
@@ -32,6 +36,25 @@ pub enum Acks {
 /// An append whose place in its bucket is fixed and whose outcome is to come.
 pub type PendingAppend = BoxFuture<'static, Result<Appended>>;
 
+/// Rows for a PK table.
+#[derive(Debug)]
+pub struct UpsertRequest {
+    /// The bucket that a Kafka producer addressed; `None` where the writer knows of none.
+    pub source: Option<u32>,
+    /// The producer's range, where it is idempotent. It needs a source.
+    pub range: Option<ProducerRange>,
+    /// In order.
+    pub ops: Vec<Op>,
+    /// What to wait for.
+    pub acks: Acks,
+}
+
+/// An upsert whose rows have their places and whose outcome is to come.
+pub type PendingUpsert = BoxFuture<'static, Result<Upserted>>;
+
+/// What a snapshot of a bucket sends: rows in the order of their keys, some at a time.
+pub type SnapshotRows = tokio::sync::mpsc::Receiver<Result<Vec<Row>>>;
+
 /// Keys and values, in key order.
 pub type KeyValues = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -42,6 +65,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The random id of this store.
     fn cluster_id(&self) -> String;
+
+    /// Creates a database.
+    fn create_database(&self, name: String, info: DatabaseInfo) -> BoxFuture<'_, Result<()>>;
+
+    /// Drops a database that has no tables.
+    fn drop_database(&self, name: String) -> BoxFuture<'_, Result<()>>;
 
     /// Creates a raw table.
     fn create_table(
@@ -75,6 +104,16 @@ pub trait Backend: Send + Sync + 'static {
     /// Queues an append: once this is ready its place among the bucket's appends is fixed, and the
     /// inner future brings its outcome.
     fn append(&self, bucket: BucketId, batch: LogBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
+
+    /// Upserts and deletes rows of a PK table, each in the bucket of its key (design §3). Ready once their places are
+    /// fixed; the inner future brings the outcome.
+    fn upsert(&self, table: TableId, request: UpsertRequest) -> BoxFuture<'_, Result<PendingUpsert>>;
+
+    /// The rows of keys, in the order of the keys. Only the key's columns of each row given count.
+    fn lookup(&self, table: TableId, keys: Vec<Row>) -> BoxFuture<'_, Result<Vec<Option<Row>>>>;
+
+    /// The rows of a PK table's bucket as they are at one moment, and the offset that they have followed the log to.
+    fn snapshot(&self, bucket: BucketId) -> BoxFuture<'_, Result<(i64, SnapshotRows)>>;
 
     /// Reads whole batches from the one that holds `offset` on, as far as they are visible: at most
     /// `max_bytes` but always one, and none at the end.

@@ -11,10 +11,12 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend};
+use crate::backend::{
+    Acks, Backend, BoxFuture, KeyValues, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest,
+};
 use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::options::log_options;
-use crate::catalog::{Catalog, TableInfo, View};
+use crate::catalog::{Catalog, DatabaseInfo, TableInfo, TableKind, View};
 use crate::clock::Clock;
 use crate::config::{EngineConfig, LogOptions};
 use crate::directory::DataDirectory;
@@ -22,16 +24,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::io::Disk;
 use crate::kv::{Change, KvStore, RocksStore};
+use crate::kv_tables::KvTables;
+use crate::kv_tablet::KvTablet;
 use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
+use crate::routing::Router;
+use crate::row::Row;
 use crate::shard::{Append, AppendReply, Shards};
-use crate::tablet::{Appended, Batches, LogBatch, Offsets, ReadLimit, Reading, Surroundings, Tablet, WatchGuard};
+use crate::tablet::{
+    Appended, Batches, LogBatch, Offsets, ReadLimit, Reading, Surroundings, Tablet, WatchGuard, voids,
+};
 use crate::types::{BucketId, TableId};
+use crate::upserts::Appliers;
 
 /// The embedded engine.
 pub struct Embedded {
     core: Arc<Core>,
-    shards: Shards,
+    shards: Shards<Append>,
+    router: Arc<Router>,
+    appliers: Arc<Appliers>,
     flusher: Arc<Flusher>,
     readers: Pool,
     /// Catalog changes and the coordinators' writes: they wait for synced writes of small stores.
@@ -41,12 +52,16 @@ pub struct Embedded {
 }
 
 /// What background threads share with the engine.
-struct Core {
+pub(crate) struct Core {
     config: EngineConfig,
     around: Surroundings,
     catalog: Catalog,
     state: Arc<dyn KvStore>,
     tablets: RwLock<HashMap<BucketId, Arc<Tablet>>>,
+    kv: KvTables,
+    /// Opens buckets of PK tables, and looks up and scans their rows.
+    lookups: Pool,
+    openers: Pool,
     directory: Mutex<DataDirectory>,
     stop: parking_lot::Condvar,
     stopping: Mutex<bool>,
@@ -68,6 +83,8 @@ pub struct EngineStats {
     pub sync_failures: u64,
     /// Bytes that recovery moved to quarantine at this start.
     pub quarantined_bytes: u64,
+    /// Buckets of PK tables whose rows are open.
+    pub kv_open: u64,
 }
 
 impl Embedded {
@@ -81,11 +98,16 @@ impl Embedded {
         let state: Arc<dyn KvStore> = Arc::new(RocksStore::open(&config.data_dir.join("sys"))?);
         let catalog = Catalog::open(meta, data.was_clean())?;
         let around = Surroundings { disk, clock, root: config.data_dir.clone() };
+        let appliers = Appliers::new(config.append_threads)?;
+        let kv = KvTables::new(config.data_dir.join("kv"), Arc::clone(&appliers));
         let core = Arc::new(Core {
             around,
             catalog,
             state,
             tablets: RwLock::default(),
+            kv,
+            lookups: Pool::new("lookup", config.read_threads)?,
+            openers: Pool::new("open", 2)?,
             directory: Mutex::new(data),
             stop: parking_lot::Condvar::new(),
             stopping: Mutex::new(false),
@@ -94,18 +116,24 @@ impl Embedded {
         });
         core.open_tablets()?;
         core.remove_leftovers();
+        core.remove_leftover_stores();
         // From here on the log may be appended to: the clean mark must be gone, durably.
         core.directory.lock().begin(&*core.around.disk)?;
+        core.void_broken_closings()?;
         let flusher =
             Arc::new(Flusher::new(core.config.sync_threads, Duration::from_millis(core.config.sync_interval_ms))?);
-        let shards = Shards::new(core.config.append_threads, core.config.append_queue, &flusher)?;
+        let (threads, queue) = (core.config.append_threads, core.config.append_queue);
+        let shards = Shards::new("append", threads, queue, &flusher)?;
+        let router = Arc::new(Router::new(Arc::clone(&core), threads, queue, &flusher, &appliers)?);
         let readers = Pool::new("read", core.config.read_threads)?;
         let keepers = Pool::new("keep", 2)?;
         let points = Core::spawn(&core, "points", Duration::from_secs(1), Core::store_points)?;
         let interval = Duration::from_millis(core.config.retention_interval_ms);
         let retention = Core::spawn(&core, "retention", interval, Core::retain)?;
-        let background = Mutex::new(vec![points, retention]);
-        Ok(Self { core, shards, flusher, readers, keepers, background, closed: AtomicBool::new(false) })
+        let flush = Core::spawn(&core, "flush", KV_FLUSH_INTERVAL, |core| core.kv.flush())?;
+        let background = Mutex::new(vec![points, retention, flush]);
+        let closed = AtomicBool::new(false);
+        Ok(Self { core, shards, router, appliers, flusher, readers, keepers, background, closed })
     }
 
     /// Syncs everything, writes the clean mark, lets go of the directory.
@@ -124,6 +152,14 @@ impl Embedded {
         }
         self.flusher.stop();
         let tablets: Vec<_> = self.core.tablets.read().values().cloned().collect();
+        // All of them first: a range that is closed in one log may have rows in others.
+        for (tablet, outcome) in tablets.iter().zip(in_parallel(&tablets, |tablet| tablet.sync())) {
+            if let Err(error) = outcome {
+                tracing::error!(bucket = %tablet.id, %error, "syncing at the end");
+            }
+        }
+        self.appliers.stop();
+        self.core.kv.flush();
         let outcomes = in_parallel(&tablets, |tablet| tablet.close());
         let mut clean = true;
         for (tablet, outcome) in tablets.iter().zip(outcomes) {
@@ -149,6 +185,7 @@ impl Embedded {
             syncs,
             sync_failures,
             quarantined_bytes: self.core.quarantined_bytes.load(Ordering::Relaxed),
+            kv_open: self.core.kv.len() as u64,
         }
     }
 
@@ -162,7 +199,7 @@ impl Embedded {
         bucket: BucketId,
         job: impl FnOnce(&Tablet) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let tablet = self.core.tablet(bucket)?;
+        let tablet = self.core.readable(bucket)?;
         self.readers.run(move || job(&tablet)).await?
     }
 
@@ -210,6 +247,9 @@ fn in_parallel<I: Sync, T: Send>(items: &[I], job: impl Fn(&I) -> T + Sync) -> V
     results
 }
 
+/// How often the rows of PK tables are flushed: what a start replays is at most what came since.
+const KV_FLUSH_INTERVAL: Duration = Duration::from_secs(30);
+
 impl Core {
     /// Runs `job` every `interval` on a thread of its own until the engine closes.
     fn spawn(core: &Arc<Self>, name: &str, interval: Duration, job: fn(&Self)) -> Result<std::thread::JoinHandle<()>> {
@@ -244,12 +284,77 @@ impl Core {
         Err(Error::new(kind, format!("no bucket {bucket}")))
     }
 
+    /// The rows of a bucket, opened where they are not.
+    pub(crate) async fn kv(self: &Arc<Self>, bucket: BucketId) -> Result<Arc<KvTablet>> {
+        if let Some(open) = self.kv.get(bucket) {
+            return Ok(open);
+        }
+        let core = Arc::clone(self);
+        self.openers.run(move || core.open_kv(bucket)).await?
+    }
+
+    fn open_kv(&self, bucket: BucketId) -> Result<Arc<KvTablet>> {
+        let info = self.info(bucket.table)?;
+        if info.kind != TableKind::Pk {
+            let what = format!("table '{}' has no primary key", info.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        self.kv.open(&info, &self.tablet(bucket)?)
+    }
+
+    fn info(&self, table: TableId) -> Result<Arc<TableInfo>> {
+        let found = self.catalog.view().by_id(table).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::TableNotFound, format!("no table has id {}", table.0)))
+    }
+
+    /// A bucket whose log may be read: that of a PK table is, once its rows are open. Asking for it opens them.
+    fn readable(self: &Arc<Self>, bucket: BucketId) -> Result<Arc<Tablet>> {
+        let tablet = self.tablet(bucket)?;
+        if !tablet.hashed || self.kv.get(bucket).is_some() {
+            return Ok(tablet);
+        }
+        if let Some(error) = tablet.offline_reason() {
+            return Err(error);
+        }
+        let core = Arc::clone(self);
+        self.openers.post(move || {
+            if let Err(error) = core.open_kv(bucket) {
+                tracing::error!(%bucket, %error, "opening a bucket's rows");
+            }
+        })?;
+        Err(Error::new(ErrorKind::NotReady, format!("bucket {bucket} is being opened")))
+    }
+
+    /// After an unclean start: closings whose rows did not reach every bucket do not count, durably, before anything
+    /// is appended (docs/storage-format-typed.md §1.4).
+    fn void_broken_closings(&self) -> Result<()> {
+        if self.directory.lock().was_clean() {
+            return Ok(());
+        }
+        let tablets: Vec<_> = self.tablets.read().values().filter(|tablet| tablet.hashed).cloned().collect();
+        let reaches = |id: BucketId, epoch: i32, end: i64| {
+            self.tablet(id).is_ok_and(|tablet| tablet.offline_reason().is_none() && tablet.epoch_end(epoch).1 >= end)
+        };
+        for tablet in tablets.iter().filter(|tablet| tablet.offline_reason().is_none()) {
+            let count = voids::void_broken(tablet, &reaches)?;
+            if count > 0 {
+                tracing::warn!(bucket = %tablet.id, count, "closings whose rows are not all there were voided");
+            }
+        }
+        Ok(())
+    }
+
     fn server_options(&self) -> LogOptions {
         LogOptions { visibility: self.config.visibility, acks_all: self.config.acks_all, ..LogOptions::default() }
     }
 
     fn options_of(&self, info: &TableInfo) -> Arc<LogOptions> {
-        Arc::new(log_options(&info.options, &self.server_options()))
+        let mut options = log_options(&info.options, &self.server_options());
+        if info.kind == TableKind::Pk {
+            // Its log is cleaned, never cut: a reader from its start gets every row (design §4).
+            (options.retention_ms, options.retention_bytes) = (-1, -1);
+        }
+        Arc::new(options)
     }
 
     fn open_tablets(&self) -> Result<()> {
@@ -262,15 +367,15 @@ impl Core {
             let options = self.options_of(info);
             let epoch = self.catalog.leader_epoch(info);
             for bucket in 0..info.buckets {
-                wanted.push((BucketId::new(info.table_id(), bucket), info.kind.batches(), Arc::clone(&options), epoch));
+                wanted.push((BucketId::new(info.table_id(), bucket), info.kind.shape(), Arc::clone(&options), epoch));
             }
         }
-        let opened = in_parallel(&wanted, |(id, kind, options, epoch)| {
+        let opened = in_parallel(&wanted, |(id, shape, options, epoch)| {
             let point = points.get(id).copied();
-            let opened = Tablet::open(self.around.clone(), *id, *kind, Arc::clone(options), *epoch, point, clean);
+            let opened = Tablet::open(self.around.clone(), *id, *shape, Arc::clone(options), *epoch, point, clean);
             opened.unwrap_or_else(|error| {
                 tracing::error!(bucket = %id, %error, "the bucket is offline");
-                (Tablet::offline(self.around.clone(), *id, *kind, Arc::clone(options), *epoch, point, error), 0)
+                (Tablet::offline(self.around.clone(), *id, *shape, Arc::clone(options), *epoch, point, error), 0)
             })
         });
         let mut tablets = self.tablets.write();
@@ -286,9 +391,13 @@ impl Core {
         let epoch = self.catalog.leader_epoch(info);
         for bucket in from..info.buckets {
             let id = BucketId::new(info.table_id(), bucket);
-            let kind = info.kind.batches();
-            let (tablet, _) = Tablet::open(self.around.clone(), id, kind, Arc::clone(&options), epoch, None, false)?;
-            self.tablets.write().insert(id, Arc::new(tablet));
+            let shape = info.kind.shape();
+            let (tablet, _) = Tablet::open(self.around.clone(), id, shape, Arc::clone(&options), epoch, None, false)?;
+            let tablet = Arc::new(tablet);
+            self.tablets.write().insert(id, Arc::clone(&tablet));
+            if info.kind == TableKind::Pk {
+                self.kv.open(info, &tablet)?;
+            }
         }
         Ok(())
     }
@@ -312,7 +421,11 @@ impl Core {
         for tablet in removed {
             tablet.take_offline(&gone);
         }
+        self.kv.drop_table(id);
         self.remove_files(&self.table_directory(id));
+        if info.kind == TableKind::Pk {
+            remove_store(&self.kv.directory(id));
+        }
         Ok(())
     }
 
@@ -329,6 +442,18 @@ impl Core {
             if entry.is_dir && !known {
                 tracing::info!(directory = entry.name, "removing the files of a dropped table");
                 self.remove_files(&root.join(&entry.name));
+            }
+        }
+    }
+
+    /// As [`Core::remove_leftovers`], of the stores.
+    fn remove_leftover_stores(&self) {
+        let view = self.catalog.view();
+        let Ok(entries) = std::fs::read_dir(self.config.data_dir.join("kv")) else { return };
+        for entry in entries.flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if id.is_none_or(|id| view.by_id(TableId(id)).is_none()) {
+                remove_store(&entry.path());
             }
         }
     }
@@ -364,6 +489,40 @@ impl Core {
     }
 }
 
+fn remove_store(directory: &Path) {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::error!(directory = %directory.display(), %error, "removing the rows of a dropped table");
+        }
+        _ => {}
+    }
+}
+
+/// Rows of a snapshot that are sent at once.
+const SNAPSHOT_ROWS: usize = 1_024;
+/// How many such are made before the reader takes one.
+const SNAPSHOT_AHEAD: usize = 4;
+
+/// Sends a bucket's rows until the reader goes away.
+fn send_snapshot(tablet: &KvTablet, start: oneshot::Sender<i64>, rows: &tokio::sync::mpsc::Sender<Result<Vec<Row>>>) {
+    let mut some = Vec::new();
+    let outcome = tablet.snapshot(
+        |offset| {
+            let _ = start.send(offset);
+        },
+        |row| {
+            some.push(row);
+            some.len() < SNAPSHOT_ROWS || rows.blocking_send(Ok(std::mem::take(&mut some))).is_ok()
+        },
+    );
+    // A reader that is gone needs nothing more.
+    let _ = match outcome {
+        Ok(()) if some.is_empty() => Ok(()),
+        Ok(()) => rows.blocking_send(Ok(some)),
+        Err(error) => rows.blocking_send(Err(error)),
+    };
+}
+
 impl Backend for Embedded {
     fn tables(&self) -> Arc<View> {
         self.core.catalog.view()
@@ -371,6 +530,14 @@ impl Backend for Embedded {
 
     fn cluster_id(&self) -> String {
         self.core.catalog.cluster_id().to_owned()
+    }
+
+    fn create_database(&self, name: String, info: DatabaseInfo) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.on_core(move |core| core.catalog.create_database(&name, info)))
+    }
+
+    fn drop_database(&self, name: String) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.on_core(move |core| core.catalog.drop_database(&name)))
     }
 
     fn create_table(
@@ -391,7 +558,11 @@ impl Backend for Embedded {
     }
 
     fn drop_table(&self, id: TableId) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.on_core(move |core| core.drop_table(id)))
+        Box::pin(async move {
+            let dropped = self.on_core(move |core| core.drop_table(id)).await;
+            self.router.drop_table(id);
+            dropped
+        })
     }
 
     fn add_buckets(&self, id: TableId, total: u32) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
@@ -399,6 +570,10 @@ impl Backend for Embedded {
             let mut before = 0;
             let info = core.catalog.alter(id, |info| {
                 before = info.buckets;
+                if info.kind == TableKind::Pk {
+                    let what = format!("the buckets of table '{}' are those of its keys' hashes", info.name);
+                    return Err(Error::new(ErrorKind::InvalidArgument, what));
+                }
                 if total <= info.buckets {
                     let message = format!("the table has {} buckets, {total} is no increase", info.buckets);
                     return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -444,9 +619,50 @@ impl Backend for Embedded {
         })
     }
 
+    fn upsert(&self, table: TableId, request: UpsertRequest) -> BoxFuture<'_, Result<PendingUpsert>> {
+        Box::pin(async move { self.router.upsert(&*self.core.info(table)?, request).await })
+    }
+
+    fn lookup(&self, table: TableId, keys: Vec<Row>) -> BoxFuture<'_, Result<Vec<Option<Row>>>> {
+        Box::pin(async move {
+            let info = self.core.info(table)?;
+            let mut places: BTreeMap<u32, (Vec<usize>, Vec<Row>)> = BTreeMap::new();
+            let mut found = vec![None; keys.len()];
+            for (at, key) in keys.into_iter().enumerate() {
+                let (ats, rows) = places.entry(info.bucket_of(&key)?).or_default();
+                ats.push(at);
+                rows.push(key);
+            }
+            for (bucket, (ats, rows)) in places {
+                let tablet = self.core.kv(BucketId::new(table, bucket)).await?;
+                let rows = self.core.lookups.run(move || tablet.lookup(&rows)).await??;
+                for (at, row) in ats.into_iter().zip(rows) {
+                    if let Some(slot) = found.get_mut(at) {
+                        *slot = row;
+                    }
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn snapshot(&self, bucket: BucketId) -> BoxFuture<'_, Result<(i64, SnapshotRows)>> {
+        Box::pin(async move {
+            let tablet = self.core.kv(bucket).await?;
+            let (start, started) = oneshot::channel();
+            let (sender, rows) = tokio::sync::mpsc::channel(SNAPSHOT_AHEAD);
+            // A thread of its own: a slow reader must not hold one that others wait for.
+            let body = move || send_snapshot(&tablet, start, &sender);
+            let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(body);
+            thread.map_err(|error| Error::io("starting a thread", &error))?;
+            let lost = |_| Error::new(ErrorKind::StorageFailed, format!("bucket {bucket}: the snapshot failed"));
+            Ok((started.await.map_err(lost)?, rows))
+        })
+    }
+
     fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>> {
         Box::pin(async move {
-            let tablet = self.core.tablet(bucket)?;
+            let tablet = self.core.readable(bucket)?;
             match tablet.range(offset, max_bytes)? {
                 Some(range) => Ok(Batches::File(range)),
                 None => self.bytes_of(tablet, offset, max_bytes).await.map(Batches::Bytes),
@@ -455,11 +671,11 @@ impl Backend for Embedded {
     }
 
     fn read_bytes(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
-        Box::pin(async move { self.bytes_of(self.core.tablet(bucket)?, offset, max_bytes).await })
+        Box::pin(async move { self.bytes_of(self.core.readable(bucket)?, offset, max_bytes).await })
     }
 
     fn offsets(&self, bucket: BucketId) -> Result<Offsets> {
-        self.core.tablet(bucket)?.offsets()
+        self.core.readable(bucket)?.offsets()
     }
 
     fn available_bytes(&self, bucket: BucketId, offset: i64) -> u64 {
@@ -492,6 +708,10 @@ impl Backend for Embedded {
     }
 
     fn delete_records(&self, bucket: BucketId, before: Option<i64>) -> BoxFuture<'_, Result<i64>> {
+        if self.core.tablet(bucket).is_ok_and(|tablet| tablet.hashed) {
+            let what = "records of a table with a primary key are deleted by their keys";
+            return Box::pin(async move { Err(Error::new(ErrorKind::InvalidArgument, what)) });
+        }
         Box::pin(self.on_tablet(bucket, move |tablet| tablet.delete_records(before)))
     }
 

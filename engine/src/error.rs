@@ -23,8 +23,14 @@ pub enum ErrorKind {
     OutOfOrder,
     /// The producer epoch is older than the one seen last.
     FencedWriter,
+    /// The table takes no deletes.
+    DeletesDisabled,
     /// Too much is waiting; nothing was applied, try again later.
     Busy,
+    /// The bucket is being opened; nothing was applied, try again soon.
+    NotReady,
+    /// Some buckets took their rows and some did not; sending the same again completes it.
+    PartlyApplied,
     /// The disk is full; nothing was applied.
     NoSpace,
     /// Stored bytes are damaged; an operator is needed.

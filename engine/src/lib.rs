@@ -12,13 +12,17 @@ pub mod error;
 mod flusher;
 pub mod io;
 pub mod kv;
+mod kv_tables;
+pub mod kv_tablet;
 pub mod log;
 mod pool;
+mod routing;
 pub mod row;
 pub mod scan;
 mod shard;
 pub mod tablet;
 pub mod types;
+mod upserts;
 
 /// What the simulation drives itself and no front end may use.
 #[doc(hidden)]
@@ -26,11 +30,12 @@ pub mod testing {
     pub use crate::directory::DataDirectory;
 }
 
-pub use backend::{Acks, Backend, PendingAppend};
+pub use backend::{Acks, Backend, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use config::{AcksAll, EngineConfig, LogOptions, TimestampType, Visibility};
 pub use directory::FORMAT_VERSION;
 pub use embedded::{Embedded, EngineStats};
 pub use error::{Error, ErrorKind, Result};
 pub use io::{Disk, RealDisk};
+pub use routing::Upserted;
 pub use types::{BucketId, TableId};

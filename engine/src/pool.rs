@@ -41,12 +41,11 @@ impl Pool {
         Ok(Self { shared })
     }
 
-    /// Runs `job` on a thread of the pool.
+    /// Has `job` run on a thread of the pool, some time.
     ///
     /// # Errors
-    /// `Busy` when too many wait; `Internal` when the job panicked; `ShuttingDown`.
-    pub(crate) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let (sender, receiver) = oneshot::channel();
+    /// `Busy` when too many wait; `ShuttingDown`.
+    pub(crate) fn post(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         {
             let mut queue = self.shared.0.lock();
             if queue.closed {
@@ -55,9 +54,19 @@ impl Pool {
             if queue.jobs.len() >= JOBS_MAX {
                 return Err(Error::new(ErrorKind::Busy, "too many requests wait for the disk"));
             }
-            queue.jobs.push_back(Box::new(move || drop(sender.send(job()))));
+            queue.jobs.push_back(Box::new(job));
         }
         self.shared.1.notify_one();
+        Ok(())
+    }
+
+    /// Runs `job` on a thread of the pool.
+    ///
+    /// # Errors
+    /// As [`Pool::post`]; `Internal` when the job panicked.
+    pub(crate) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.post(move || drop(sender.send(job())))?;
         receiver.await.map_err(|_| Error::new(ErrorKind::Internal, "a disk job ended without an answer"))
     }
 }

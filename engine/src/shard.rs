@@ -27,20 +27,28 @@ pub(crate) struct Append {
     pub(crate) reply: oneshot::Sender<AppendReply>,
 }
 
-/// The queues of the append threads.
-pub(crate) struct Shards {
-    queues: Vec<mpsc::Sender<Append>>,
+/// Work for the thread that owns a bucket.
+pub(crate) trait Job: Send + 'static {
+    /// The bucket.
+    fn bucket(&self) -> BucketId;
+    /// Does it.
+    fn run(self, flusher: &Flusher);
 }
 
-impl Shards {
-    /// Starts the threads.
-    pub(crate) fn new(threads: usize, queue: usize, flusher: &Arc<Flusher>) -> Result<Self> {
+/// The queues of the owners' threads.
+pub(crate) struct Shards<J> {
+    queues: Vec<mpsc::Sender<J>>,
+}
+
+impl<J: Job> Shards<J> {
+    /// Starts `threads` threads called `name-N`.
+    pub(crate) fn new(name: &str, threads: usize, queue: usize, flusher: &Arc<Flusher>) -> Result<Self> {
         let mut queues = Vec::new();
         for n in 0..threads.max(1) {
             let (sender, receiver) = mpsc::channel(queue.max(1));
             let flusher = Arc::clone(flusher);
             std::thread::Builder::new()
-                .name(format!("append-{n}"))
+                .name(format!("{name}-{n}"))
                 .spawn(move || work(receiver, &flusher))
                 .map_err(|error| Error::io("starting a thread", &error))?;
             queues.push(sender);
@@ -48,12 +56,12 @@ impl Shards {
         Ok(Self { queues })
     }
 
-    /// Queues an append; its place among the bucket's appends is fixed when this returns.
-    pub(crate) async fn send(&self, append: Append) -> Result<()> {
-        let queue = self.queues.get(self.place(append.tablet.id));
+    /// Queues a job; its place among the bucket's is fixed when this returns.
+    pub(crate) async fn send(&self, job: J) -> Result<()> {
+        let queue = self.queues.get(self.place(job.bucket()));
         let closed = || Error::new(ErrorKind::ShuttingDown, "the server is stopping");
         match queue {
-            Some(queue) => queue.send(append).await.map_err(|_| closed()),
+            Some(queue) => queue.send(job).await.map_err(|_| closed()),
             None => Err(closed()),
         }
     }
@@ -65,11 +73,11 @@ impl Shards {
     }
 }
 
-fn work(mut queue: mpsc::Receiver<Append>, flusher: &Flusher) {
+fn work<J: Job>(mut queue: mpsc::Receiver<J>, flusher: &Flusher) {
     // A panic here would leave a log whose memory and file disagree: the process must not go on.
     let _guard = AbortOnPanic;
-    while let Some(append) = queue.blocking_recv() {
-        step(append, flusher);
+    while let Some(job) = queue.blocking_recv() {
+        job.run(flusher);
     }
 }
 
@@ -84,21 +92,36 @@ impl Drop for AbortOnPanic {
     }
 }
 
-fn step(append: Append, flusher: &Flusher) {
-    let Append { tablet, batch, acks, reply } = append;
-    let outcome = tablet.append(batch);
-    let durable = match &outcome {
-        Ok(appended) if acks == Acks::All && tablet.options().acks_all == AcksAll::Fsync => {
-            let (sender, receiver) = oneshot::channel();
-            tablet.when_durable(appended.end_offset, sender);
-            Some(receiver)
-        }
-        _ => None,
-    };
-    let urgent = durable.is_some() || tablet.is_watched();
-    if tablet.is_dirty() {
-        flusher.dirty(&tablet, urgent);
+impl Job for Append {
+    fn bucket(&self) -> BucketId {
+        self.tablet.id
     }
-    // The caller may be gone; the batch is in the log all the same.
-    let _ = reply.send(outcome.map(|appended| (appended, durable)));
+
+    fn run(self, flusher: &Flusher) {
+        let outcome = self.tablet.append(self.batch);
+        // The caller may be gone; the batch is in the log all the same.
+        let _ = self.reply.send(outcome.map(|appended| settle(&self.tablet, appended, self.acks, flusher)));
+    }
+}
+
+/// After an append: has the tablet synced, at once where someone waits, and says what is left to wait for.
+pub(crate) fn settle(
+    tablet: &Arc<Tablet>,
+    appended: Appended,
+    acks: Acks,
+    flusher: &Flusher,
+) -> (Appended, Option<Durable>) {
+    let waits = acks == Acks::All && tablet.options().acks_all == AcksAll::Fsync;
+    let durable = waits.then(|| when_durable(tablet, appended.end_offset));
+    if tablet.is_dirty() {
+        flusher.dirty(tablet, waits || tablet.is_watched());
+    }
+    (appended, durable)
+}
+
+/// Answered once everything below `offset` is on disk, and applied where the table has keys.
+pub(crate) fn when_durable(tablet: &Tablet, offset: i64) -> Durable {
+    let (sender, receiver) = oneshot::channel();
+    tablet.when_durable(offset, sender);
+    receiver
 }

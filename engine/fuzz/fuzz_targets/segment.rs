@@ -14,6 +14,7 @@ use sluice_engine_fuzz::log::head::BatchKind;
 use sluice_engine_fuzz::log::points::RecoveryPoint;
 use sluice_engine_fuzz::log::segment::log_path;
 use sluice_engine_fuzz::row::batch::set_place;
+use sluice_engine_fuzz::tablet::Shape;
 use sluice_engine_fuzz::tablet::recover::{Loaded, Source, load};
 use sluice_engine_fuzz::types::{BucketId, TableId};
 use sluice_protocol::batch::compute_crc;
@@ -168,7 +169,7 @@ fuzz_target!(|data: &[u8]| {
     let source = Source {
         disk: &disk,
         id: BucketId::new(TableId(1), 0),
-        kind,
+        shape: Shape { kind, hashed: false },
         directory,
         quarantine: Path::new(QUARANTINE),
         point,

@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Change, KvStore, open_value, seal_value};
+use crate::kv_tablet::{DeleteBehavior, Rules};
 use crate::log::head::BatchKind;
+use crate::row::{Datum, bucket};
+use crate::tablet::Shape;
 use crate::types::TableId;
 
 /// A table as the catalog stores it.
@@ -55,17 +58,37 @@ pub enum TableKind {
     Raw,
     /// Rows of a schema, appended.
     Log,
+    /// Rows of a schema by key, and their changelog.
+    Pk,
 }
 
 impl TableKind {
-    /// What its segments hold.
+    /// What its logs are like.
     #[must_use]
-    pub fn batches(self) -> BatchKind {
+    pub fn shape(self) -> Shape {
         match self {
-            Self::Raw => BatchKind::Kafka,
-            Self::Log => BatchKind::Sluice,
+            Self::Raw => Shape { kind: BatchKind::Kafka, hashed: false },
+            Self::Log => Shape { kind: BatchKind::Sluice, hashed: false },
+            Self::Pk => Shape { kind: BatchKind::Sluice, hashed: true },
         }
     }
+}
+
+/// A database as the catalog stores it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseInfo {
+    /// What people say about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Keys and values that mean nothing to the server.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// The topic name of a table (design §3).
+#[must_use]
+pub fn topic_name(database: &str, table: &str) -> String {
+    if database == DEFAULT_DATABASE { table.to_owned() } else { format!("{database}.{table}") }
 }
 
 impl TableInfo {
@@ -73,6 +96,46 @@ impl TableInfo {
     #[must_use]
     pub fn table_id(&self) -> TableId {
         TableId(self.id)
+    }
+
+    /// The name that Kafka clients know it by.
+    #[must_use]
+    pub fn topic(&self) -> String {
+        topic_name(&self.database, &self.name)
+    }
+
+    /// The bucket that a row of a PK table belongs to (design §3); only its bucket key counts.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key that is NULL or of the wrong type, or a table without keys.
+    pub fn bucket_of(&self, row: &[Datum]) -> Result<u32> {
+        let table = self.typed.as_ref().filter(|_| self.kind == TableKind::Pk);
+        let Some(table) = table else {
+            return names::refuse(format!("table '{}' has no primary key", self.name));
+        };
+        if table_options::value(&self.options, "table.bucket.function") == Some("kafka") {
+            let place = table.schema.primary_key.first().copied().unwrap_or_default();
+            return bucket::kafka_bucket(&bucket::plain_key(&table.schema, place, row)?, self.buckets);
+        }
+        bucket::fluss_bucket(&bucket::key_bytes(&table.schema, &table.bucket_key, row)?, self.buckets)
+    }
+
+    /// The rules by which a PK table changes; `None` for other tables.
+    #[must_use]
+    pub fn rules(&self) -> Option<Rules> {
+        let table = self.typed.as_ref().filter(|_| self.kind == TableKind::Pk)?;
+        let option = |name: &str| table_options::value(&self.options, name);
+        let in_key = |at: &&usize| !table.partition_keys.contains(at);
+        Some(Rules {
+            schema: table.schema.clone(),
+            key: table.schema.primary_key.iter().filter(in_key).copied().collect(),
+            wal_image: option("table.changelog.image") == Some("wal"),
+            deletes: match option("table.delete.behavior") {
+                Some("ignore") => DeleteBehavior::Ignore,
+                Some("disable") => DeleteBehavior::Disable,
+                _ => DeleteBehavior::Allow,
+            },
+        })
     }
 }
 
@@ -85,9 +148,40 @@ pub struct View {
     by_name: BTreeMap<String, Arc<TableInfo>>,
     by_uuid: HashMap<uuid::Uuid, Arc<TableInfo>>,
     by_id: HashMap<TableId, Arc<TableInfo>>,
+    databases: BTreeMap<String, DatabaseInfo>,
 }
 
 impl View {
+    /// Whether there is a database.
+    #[must_use]
+    pub fn has_database(&self, name: &str) -> bool {
+        name == DEFAULT_DATABASE || self.databases.contains_key(name)
+    }
+
+    /// All databases by name, the default one among them.
+    #[must_use]
+    pub fn databases(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.databases.keys().map(String::as_str).chain([DEFAULT_DATABASE]).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// A table of a database.
+    #[must_use]
+    pub fn find(&self, database: &str, table: &str) -> Option<&Arc<TableInfo>> {
+        self.by_name.get(&topic_name(database, table)).filter(|info| info.database == database)
+    }
+
+    /// Database and table that a topic name stands for: `d.t` where the database `d` exists, else a table of the
+    /// default one.
+    #[must_use]
+    pub fn locate<'a>(&self, topic: &'a str) -> (&'a str, &'a str) {
+        match topic.split_once('.') {
+            Some((database, table)) if self.databases.contains_key(database) && !table.is_empty() => (database, table),
+            _ => (DEFAULT_DATABASE, topic),
+        }
+    }
+
     /// The table that owns a topic name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Arc<TableInfo>> {
@@ -114,13 +208,13 @@ impl View {
     fn insert(&mut self, info: Arc<TableInfo>) {
         self.by_uuid.insert(info.uuid, Arc::clone(&info));
         self.by_id.insert(info.table_id(), Arc::clone(&info));
-        self.by_name.insert(info.name.clone(), info);
+        self.by_name.insert(info.topic(), info);
     }
 
     fn remove(&mut self, info: &TableInfo) {
         self.by_uuid.remove(&info.uuid);
         self.by_id.remove(&info.table_id());
-        self.by_name.remove(&info.name);
+        self.by_name.remove(&info.topic());
     }
 }
 
@@ -138,7 +232,7 @@ const LOG_APPEND_TIME: &str = "LogAppendTime";
 pub fn check_options(kind: TableKind, options: &BTreeMap<String, String>) -> Result<()> {
     match kind {
         TableKind::Raw => options::check_all(options),
-        TableKind::Log => {
+        TableKind::Log | TableKind::Pk => {
             table_options::check_all(options)?;
             check_timestamp_type(options)
         }
@@ -173,9 +267,8 @@ pub fn plan_typed(name: &str, descriptor: &TableDescriptor) -> Result<TypedPlan>
     names::check_table_name(name)?;
     let mut table = descriptor.validate()?;
     let lacking = [
-        (table.has_primary_key(), "primary-key tables are"),
         (!table.partition_keys.is_empty(), "partitioned tables are"),
-        (!table.bucket_key.is_empty(), "a bucket key is"),
+        (!table.has_primary_key() && !table.bucket_key.is_empty(), "a bucket key without a primary key is"),
     ];
     if let Some((_, what)) = lacking.into_iter().find(|(asked, _)| *asked) {
         return Err(Error::new(ErrorKind::Unsupported, format!("{what} not offered by this server")));
@@ -222,6 +315,11 @@ const NEXT_PRODUCER_ID: &[u8] = b"m/next-producer-id";
 const UNCLEAN_STARTS: &[u8] = b"m/unclean-starts";
 const CLUSTER_ID: &[u8] = b"m/cluster-id";
 const PRODUCER_ID_BLOCK: u64 = 1_000;
+const DATABASE_PREFIX: &[u8] = b"d/";
+
+fn database_key(name: &str) -> Vec<u8> {
+    [DATABASE_PREFIX, name.as_bytes()].concat()
+}
 
 fn table_key(id: u64) -> Vec<u8> {
     [b"t/".as_slice(), &id.to_be_bytes()].concat()
@@ -255,6 +353,12 @@ impl Catalog {
     /// The store's; `Corrupt` for a record that does not decode.
     pub fn open(store: Arc<dyn KvStore>, clean: bool) -> Result<Self> {
         let mut view = View::default();
+        for (key, value) in store.scan(DATABASE_PREFIX)? {
+            let name = String::from_utf8_lossy(key.get(DATABASE_PREFIX.len()..).unwrap_or_default()).into_owned();
+            let info = serde_json::from_slice(open_value(&value)?)
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("a catalog record: {error}")))?;
+            view.databases.insert(name, info);
+        }
         for (_, value) in store.scan(b"t/")? {
             let info: TableInfo = serde_json::from_slice(open_value(&value)?)
                 .map_err(|error| Error::new(ErrorKind::Corrupt, format!("a catalog record: {error}")))?;
@@ -297,7 +401,45 @@ impl Catalog {
         self.change.lock().unclean_starts.saturating_sub(info.epoch_base) as i32
     }
 
-    /// Creates a raw table in the default database.
+    /// Creates a database.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidArgument` for its name or attributes; the store's.
+    pub fn create_database(&self, name: &str, info: DatabaseInfo) -> Result<()> {
+        names::check_database_name(name)?;
+        names::check_attributes(&info.attributes)?;
+        let _counters = self.change.lock();
+        if self.view().has_database(name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("database '{name}' already exists")));
+        }
+        let json = serde_json::to_vec(&info).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        self.store.write(&[(database_key(name), Some(seal_value(&json)))])?;
+        self.edit(|view| drop(view.databases.insert(name.to_owned(), info)));
+        Ok(())
+    }
+
+    /// Drops a database that has no tables.
+    ///
+    /// # Errors
+    /// `TableNotFound` where there is none; `InvalidArgument` for the default one, or one with tables; the store's.
+    pub fn drop_database(&self, name: &str) -> Result<()> {
+        let _counters = self.change.lock();
+        if name == DEFAULT_DATABASE {
+            return names::refuse(format!("the default database '{name}' cannot be dropped"));
+        }
+        let view = self.view();
+        if !view.has_database(name) {
+            return Err(Error::new(ErrorKind::TableNotFound, format!("no database is called '{name}'")));
+        }
+        if let Some(table) = view.iter().find(|table| table.database == name) {
+            return names::refuse(format!("database '{name}' is not empty: it has table '{}'", table.name));
+        }
+        self.store.write(&[(database_key(name), None)])?;
+        self.edit(|view| drop(view.databases.remove(name)));
+        Ok(())
+    }
+
+    /// Creates a raw table, in the database that its topic name says.
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidArgument` and `Unsupported` for its options; the store's.
@@ -312,19 +454,20 @@ impl Catalog {
         self.insert(name, TableKind::Raw, buckets, options, None, now_ms)
     }
 
-    /// Creates a typed table in the default database.
+    /// Creates a typed table, in the database that its topic name says.
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidArgument` for a name or a rule that is broken; `Unsupported` for the
     /// kinds of tables that this server lacks; the store's.
     pub fn create_typed(&self, name: &str, descriptor: &TableDescriptor, now_ms: i64) -> Result<Arc<TableInfo>> {
-        let TypedPlan { table, buckets, options } = plan_typed(name, descriptor)?;
-        self.insert(name, TableKind::Log, buckets, options, Some(table), now_ms)
+        let TypedPlan { table, buckets, options } = plan_typed(self.view().locate(name).1, descriptor)?;
+        let kind = if table.has_primary_key() { TableKind::Pk } else { TableKind::Log };
+        self.insert(name, kind, buckets, options, Some(table), now_ms)
     }
 
     fn insert(
         &self,
-        name: &str,
+        topic: &str,
         kind: TableKind,
         buckets: u32,
         options: BTreeMap<String, String>,
@@ -332,13 +475,15 @@ impl Catalog {
         now_ms: i64,
     ) -> Result<Arc<TableInfo>> {
         let mut counters = self.change.lock();
-        if self.view().by_name(name).is_some() {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("Topic '{name}' already exists.")));
+        let view = self.view();
+        if view.by_name(topic).is_some() {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("Topic '{topic}' already exists.")));
         }
+        let (database, name) = view.locate(topic);
         let info = Arc::new(TableInfo {
             id: counters.next_table_id,
             uuid: uuid::Uuid::new_v4(),
-            database: DEFAULT_DATABASE.to_owned(),
+            database: database.to_owned(),
             name: name.to_owned(),
             kind,
             buckets,
@@ -347,7 +492,7 @@ impl Catalog {
             epoch_base: counters.unclean_starts,
             typed,
         });
-        let owner = (name_key(name), Some(seal_value(&info.id.to_le_bytes())));
+        let owner = (name_key(topic), Some(seal_value(&info.id.to_le_bytes())));
         self.store.write(&[put_table(&info)?, owner, put_number(NEXT_TABLE_ID, info.id + 1)])?;
         counters.next_table_id += 1;
         self.edit(|view| view.insert(Arc::clone(&info)));
@@ -361,7 +506,7 @@ impl Catalog {
     pub fn drop_table(&self, id: TableId) -> Result<Arc<TableInfo>> {
         let _counters = self.change.lock();
         let info = self.get(id)?;
-        self.store.write(&[(table_key(info.id), None), (name_key(&info.name), None)])?;
+        self.store.write(&[(table_key(info.id), None), (name_key(&info.topic()), None)])?;
         self.edit(|view| view.remove(&info));
         Ok(info)
     }
@@ -374,7 +519,7 @@ impl Catalog {
         let _counters = self.change.lock();
         let mut info = self.get(id)?.as_ref().clone();
         change(&mut info)?;
-        if info.kind == TableKind::Log {
+        if info.kind != TableKind::Raw {
             // It may be left out or taken away, but it cannot be another.
             info.options.entry(TIMESTAMP_TYPE.to_owned()).or_insert_with(|| LOG_APPEND_TIME.to_owned());
         }
@@ -483,14 +628,43 @@ mod tests {
             |name: &str, asked: &TableDescriptor| catalog.create_typed(name, asked, 0).expect_err("refused").kind;
         assert_eq!(kind("__x", &descriptor(&[])), ErrorKind::InvalidArgument);
         assert_eq!(kind("t", &descriptor(&[("bucket.key", "a")])), ErrorKind::Unsupported);
-        let keyed = TableDescriptor { primary_key: vec!["a".into()], ..descriptor(&[]) };
-        assert_eq!(kind("t", &keyed), ErrorKind::Unsupported);
+        let parted = TableDescriptor { partition_keys: vec!["a".into()], ..descriptor(&[]) };
+        assert_eq!(kind("t", &parted), ErrorKind::Unsupported);
         assert_eq!(
             kind("t", &descriptor(&[("table.log.ttl", "1 d"), ("retention.ms", "1")])),
             ErrorKind::InvalidArgument
         );
         catalog.create("t", 1, BTreeMap::new(), 0).expect("creates");
         assert_eq!(kind("t", &descriptor(&[])), ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn databases_hold_tables_whose_topics_bear_their_names() {
+        let store = SimStore::default();
+        let open = || Catalog::open(Arc::new(store.clone()), true).expect("opens");
+        let catalog = open();
+        let raw = catalog.create("d.t", 1, BTreeMap::new(), 0).expect("no database yet");
+        assert_eq!((raw.database.as_str(), raw.name.as_str()), (DEFAULT_DATABASE, "d.t"));
+        catalog.create_database("d", DatabaseInfo::default()).expect("creates");
+        let kind = |outcome: Result<()>| outcome.expect_err("refused").kind;
+        assert_eq!(kind(catalog.create_database("d", DatabaseInfo::default())), ErrorKind::AlreadyExists);
+        assert_eq!(kind(catalog.create_database("default", DatabaseInfo::default())), ErrorKind::AlreadyExists);
+        assert_eq!(kind(catalog.create_database("__d", DatabaseInfo::default())), ErrorKind::InvalidArgument);
+        let taken = catalog.create_typed("d.t", &descriptor(&[]), 0).expect_err("the topic has an owner");
+        assert_eq!(taken.kind, ErrorKind::AlreadyExists);
+        let keyed = TableDescriptor { primary_key: vec!["a".into()], ..descriptor(&[]) };
+        let made = catalog.create_typed("d.u", &keyed, 0).expect("creates");
+        assert_eq!((made.database.as_str(), made.name.as_str(), made.kind), ("d", "u", TableKind::Pk));
+        let catalog = open();
+        assert_eq!(catalog.view().find("d", "u"), Some(&made));
+        assert_eq!(catalog.view().by_name("d.u"), Some(&made));
+        assert!(catalog.view().find("default", "d.u").is_none());
+        assert_eq!(kind(catalog.drop_database("d")), ErrorKind::InvalidArgument);
+        catalog.drop_table(made.table_id()).expect("drops");
+        catalog.drop_database("d").expect("drops");
+        assert_eq!(kind(catalog.drop_database("d")), ErrorKind::TableNotFound);
+        assert_eq!(kind(catalog.drop_database("default")), ErrorKind::InvalidArgument);
+        assert_eq!(open().view().databases(), ["default"]);
     }
 
     #[test]

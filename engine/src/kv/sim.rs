@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Change, KvStore};
+use super::{Change, KvStore, Visitor};
 use crate::error::{Error, ErrorKind, Result};
 
 #[derive(Debug, Default)]
@@ -14,6 +14,7 @@ struct Inner {
     durable: BTreeMap<Vec<u8>, Vec<u8>>,
     unsynced: Vec<Vec<Change>>,
     lies: bool,
+    unlogged: bool,
     fails: bool,
 }
 
@@ -22,6 +23,20 @@ struct Inner {
 pub struct SimStore(Arc<Mutex<Inner>>);
 
 impl SimStore {
+    /// One whose writes are durable only after a flush, as a PK table's.
+    #[must_use]
+    pub fn unlogged() -> Self {
+        let store = Self::default();
+        store.0.lock().unlogged = true;
+        store
+    }
+
+    /// How many writes a crash may still take back.
+    #[must_use]
+    pub fn unflushed(&self) -> usize {
+        self.0.lock().unsynced.len()
+    }
+
     /// Makes writes return before they are durable: a checker must notice.
     pub fn set_lies(&self, lies: bool) {
         self.0.lock().lies = lies;
@@ -65,8 +80,17 @@ impl KvStore for SimStore {
         Ok(self.view().remove(key))
     }
 
-    fn scan(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        Ok(self.view().into_iter().filter(|(key, _)| key.starts_with(prefix)).collect())
+    fn visit(&self, prefixes: &[&[u8]], each: Visitor<'_>) -> Result<()> {
+        let view = self.view();
+        for prefix in prefixes {
+            let under = view.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+            for (key, value) in under {
+                if !each(key, value) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, changes: &[Change]) -> Result<()> {
@@ -74,10 +98,22 @@ impl KvStore for SimStore {
         if inner.fails {
             return Err(Error::new(ErrorKind::StorageFailed, "writing keys: simulated failure"));
         }
-        if inner.lies {
+        if inner.lies || inner.unlogged {
             inner.unsynced.push(changes.to_vec());
         } else {
             apply(&mut inner.durable, changes.to_vec());
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut inner = self.0.lock();
+        if inner.fails {
+            return Err(Error::new(ErrorKind::StorageFailed, "flushing keys: simulated failure"));
+        }
+        if !inner.lies {
+            let unsynced = std::mem::take(&mut inner.unsynced);
+            unsynced.into_iter().for_each(|changes| apply(&mut inner.durable, changes));
         }
         Ok(())
     }

@@ -39,22 +39,34 @@ impl BatchKind {
         }
     }
 
-    /// Tells the ranges of producers in a whole batch, each with its first offset.
-    pub fn for_each_range(self, batch: &[u8], mut each: impl FnMut(ProducerRange, i64)) {
+    /// Tells what a whole batch says of producers, in the order of its offsets.
+    pub fn for_each_mark(self, batch: &[u8], mut each: impl FnMut(ProducerMark)) {
         match self {
             Self::Kafka => {
                 let Some(header) = BatchHeader::read(batch) else { return };
                 if let Some(range) = ProducerRange::of(&header) {
-                    each(range, header.base_offset);
+                    let end_offset = BatchHead::from(&header).last_offset().saturating_add(1);
+                    each(ProducerMark::Entry(typed::Entry::own(range, 0), header.base_offset, end_offset));
                 }
             }
             Self::Sluice => {
-                if let Ok(view) = typed::BatchView::read(batch) {
-                    view.for_each_range(each);
+                let Ok(view) = typed::BatchView::read(batch) else { return };
+                view.for_each_entry(|entry, first, end| each(ProducerMark::Entry(entry, first, end)));
+                for void in view.voids().unwrap_or_default() {
+                    each(ProducerMark::Void(void));
                 }
             }
         }
     }
+}
+
+/// What a batch says of a producer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProducerMark {
+    /// A range, with its first offset and its end.
+    Entry(typed::Entry, i64, i64),
+    /// A closing that does not count.
+    Void(typed::Void),
 }
 
 /// The head of one batch.

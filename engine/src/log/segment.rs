@@ -11,6 +11,7 @@ use super::checked::{self, Kind, Reader, Writer};
 use crate::error::Result;
 use crate::io::{Disk, DiskFile};
 use crate::tablet::producers::Producers;
+use crate::tablet::routes::Routes;
 
 /// Bytes of log between two index entries.
 pub const INDEX_INTERVAL_BYTES: u64 = 32 * 1024;
@@ -165,6 +166,8 @@ pub struct SegmentState {
     pub tail: Tail,
     /// Producer state at the tail's end.
     pub producers: Producers,
+    /// The same, in hashed tables.
+    pub routes: Routes,
 }
 
 impl SegmentState {
@@ -192,6 +195,7 @@ impl SegmentState {
             out.i64(*offset);
         }
         self.producers.encode(&mut out);
+        self.routes.encode(&mut out);
         checked::seal(Kind::Segment, &out.0)
     }
 
@@ -218,7 +222,8 @@ impl SegmentState {
             tail.epochs.push((input.i32()?, input.i64()?));
         }
         let producers = Producers::decode(&mut input)?;
-        Ok(Self { sealed, base_offset, tail, producers })
+        let routes = Routes::decode(&mut input)?;
+        Ok(Self { sealed, base_offset, tail, producers, routes })
     }
 }
 
@@ -235,7 +240,13 @@ mod tests {
         tail.epochs.push((2, 100));
         assert_eq!(tail.index.len(), 13);
         assert_eq!(tail.index[1].max_timestamp_before, 21);
-        let state = SegmentState { sealed: true, base_offset: 100, tail, producers: Producers::default() };
+        let state = SegmentState {
+            sealed: true,
+            base_offset: 100,
+            tail,
+            producers: Producers::default(),
+            routes: Routes::default(),
+        };
         let back = SegmentState::decode(&state.encode()).expect("decodes");
         assert_eq!(back.tail, state.tail);
         assert!(back.sealed);

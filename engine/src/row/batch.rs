@@ -32,10 +32,17 @@ const ENCODING_COMPACTED: u16 = 1;
 const ENCODING_NONE: u16 = 3;
 
 const BLOCK_PRODUCERS: u16 = 1;
+const BLOCK_CLOSING: u16 = 2;
+const BLOCK_VOID: u16 = 3;
 const BLOCK_CLEANED: u16 = 6;
 const MUST_UNDERSTAND: u16 = 1;
 const ENTRY_APPLIES: u16 = 1;
 const ENTRY_CLOSING: u16 = 1 << 1;
+
+/// The unpartitioned table's partition id in stored entries.
+const NO_PARTITION: i64 = -1;
+const DESTINATION_LEN: usize = 24;
+const VOID_LEN: usize = 32;
 
 /// A batch that is complete but for its place: base offset, commit timestamp, leader epoch.
 #[derive(Debug, Clone)]
@@ -44,8 +51,51 @@ pub struct TypedBatch {
     pub bytes: Bytes,
     /// Its head.
     pub head: BatchHead,
-    /// The producer's range, if it carries one.
-    pub range: Option<ProducerRange>,
+    /// The producer's entry, if it carries one.
+    pub entry: Option<Entry>,
+    /// The closings that it voids.
+    pub voids: Vec<Void>,
+}
+
+/// A producer's range in a log batch (docs/storage-format-typed.md §1.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The range.
+    pub range: ProducerRange,
+    /// The bucket that the producer addressed.
+    pub source: u32,
+    /// Whether the range's rows of this bucket are in the batch.
+    pub applies: bool,
+    /// Whether this bucket is the source and the range is closed here.
+    pub closing: bool,
+}
+
+impl Entry {
+    /// Of a producer that addressed this bucket, and all of whose rows are its own.
+    #[must_use]
+    pub fn own(range: ProducerRange, bucket: u32) -> Self {
+        Self { range, source: bucket, applies: true, closing: true }
+    }
+}
+
+/// Where rows of a closed range went, and what proves that they are there (docs/storage-format-typed.md §1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// The bucket's number.
+    pub bucket: u32,
+    /// Its leader epoch when they were appended.
+    pub leader_epoch: i32,
+    /// End of the log batch that holds them.
+    pub end_offset: i64,
+}
+
+/// A closing that recovery found not to be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Void {
+    /// The offset of the closing.
+    pub offset: i64,
+    /// Its range.
+    pub range: ProducerRange,
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
@@ -106,11 +156,15 @@ pub fn is_sound(batch: &[u8]) -> bool {
         && stored_body == batch.get(PLACE_LEN..end).map(crc32c::crc32c)
 }
 
-fn read_entry(input: &mut Reader<'_>) -> Result<(ProducerRange, u16, u32)> {
+/// An entry with its first offset and offset count, the offset as a delta.
+fn read_entry(input: &mut Reader<'_>) -> Result<(Entry, u32, u32)> {
     let (id, epoch, flags) = (input.i64()?, input.i16()?, input.i16()? as u16);
-    let (_source_bucket, _source_partition) = (input.i32()?, input.i64()?);
-    let (first_sequence, last_sequence, first_offset) = (input.i32()?, input.i32()?, input.u32()?);
-    Ok((ProducerRange { id, epoch, first_sequence, last_sequence }, flags, first_offset))
+    let (source, _partition) = (input.u32()?, input.i64()?);
+    let (first_sequence, last_sequence) = (input.i32()?, input.i32()?);
+    let (first_offset, count) = (input.u32()?, input.u32()?);
+    let range = ProducerRange { id, epoch, first_sequence, last_sequence };
+    let (applies, closing) = (flags & ENTRY_APPLIES != 0, flags & ENTRY_CLOSING != 0);
+    Ok((Entry { range, source, applies, closing }, first_offset, count))
 }
 
 /// A batch whose parts were found; the checksums are [`is_sound`]'s.
@@ -124,8 +178,16 @@ pub struct BatchView<'a> {
     pub record_count: usize,
     encoding: u16,
     append_only: bool,
-    producers: &'a [u8],
+    blocks: Blocks<'a>,
     body: &'a [u8],
+}
+
+/// The blocks that are read.
+#[derive(Debug, Default)]
+struct Blocks<'a> {
+    producers: &'a [u8],
+    closing: &'a [u8],
+    voids: &'a [u8],
 }
 
 impl<'a> BatchView<'a> {
@@ -158,21 +220,53 @@ impl<'a> BatchView<'a> {
             record_count: usize::try_from(records).map_err(|_| corrupt("a negative record count"))?,
             encoding: (flags & ENCODING_MASK) >> ENCODING_SHIFT,
             append_only: attributes & APPEND_ONLY != 0,
-            producers: find_producers(blocks, block_bytes)?,
+            blocks: find_blocks(blocks, block_bytes)?,
             body,
         })
     }
 
-    /// Tells the ranges of producers whose rows are here, each with its first offset.
-    pub fn for_each_range(&self, mut each: impl FnMut(ProducerRange, i64)) {
-        for entry in self.producers.chunks_exact(ENTRY_LEN) {
-            let mut input = Reader(entry);
-            if let Ok((range, flags, first_offset)) = read_entry(&mut input)
-                && flags & ENTRY_APPLIES != 0
-            {
-                each(range, self.head.base_offset.saturating_add(i64::from(first_offset)));
+    /// Tells the entries of producers, each with its first offset and its end.
+    pub fn for_each_entry(&self, mut each: impl FnMut(Entry, i64, i64)) {
+        for bytes in self.blocks.producers.chunks_exact(ENTRY_LEN) {
+            if let Ok((entry, first, count)) = read_entry(&mut Reader(bytes)) {
+                let first = self.head.base_offset.saturating_add(i64::from(first));
+                each(entry, first, first.saturating_add(i64::from(count)));
             }
         }
+    }
+
+    /// Where else the rows of the entry at `at` went; empty where its range is complete where it stands.
+    ///
+    /// # Errors
+    /// `Corrupt` when the block does not decode.
+    pub fn closing(&self, at: usize) -> Result<Vec<Destination>> {
+        let mut input = Reader(self.blocks.closing);
+        while !input.0.is_empty() {
+            let (entry, count) = (input.i16()? as u16, input.i16()? as u16);
+            let mut destinations = Vec::new();
+            for _ in 0..count {
+                let (_partition, bucket) = (input.i64()?, input.u32()?);
+                destinations.push(Destination { bucket, leader_epoch: input.i32()?, end_offset: input.i64()? });
+            }
+            if usize::from(entry) == at {
+                return Ok(destinations);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The closings that the batch voids.
+    ///
+    /// # Errors
+    /// `Corrupt` when the block does not decode.
+    pub fn voids(&self) -> Result<Vec<Void>> {
+        let one = |bytes: &[u8]| {
+            let mut input = Reader(bytes);
+            let (offset, id, epoch, _zero) = (input.i64()?, input.i64()?, input.i16()?, input.i16()?);
+            let (first_sequence, last_sequence) = (input.i32()?, input.i32()?);
+            Ok(Void { offset, range: ProducerRange { id, epoch, first_sequence, last_sequence } })
+        };
+        self.blocks.voids.chunks_exact(VOID_LEN).map(one).collect()
     }
 
     /// The rows with their offsets and change types.
@@ -211,9 +305,19 @@ impl<'a> BatchView<'a> {
     }
 }
 
-/// The entries of the PRODUCERS block, if there is one; other blocks are stepped over where that is allowed.
-fn find_producers(count: u16, mut rest: &[u8]) -> Result<&[u8]> {
-    let mut found: &[u8] = &[];
+/// The items of a block of `count` items of `len` bytes each.
+fn items<'a>(name: &str, payload: &'a [u8], len: usize) -> Result<&'a [u8]> {
+    let mut input = Reader(payload);
+    let count = input.count(len)?;
+    if count > ENTRIES_MAX || input.0.len() != count * len {
+        return Err(corrupt(format!("a {name} block of another size than it says")));
+    }
+    Ok(input.0)
+}
+
+/// The blocks that are read; others are stepped over where that is allowed.
+fn find_blocks(count: u16, mut rest: &[u8]) -> Result<Blocks<'_>> {
+    let mut found = Blocks::default();
     let mut last = 0;
     for _ in 0..count {
         let mut input = Reader(rest);
@@ -222,22 +326,34 @@ fn find_producers(count: u16, mut rest: &[u8]) -> Result<&[u8]> {
         if kind <= last {
             return Err(corrupt("the blocks of a log batch are out of order"));
         }
-        if kind == BLOCK_PRODUCERS {
-            let mut entries = Reader(payload);
-            let count = entries.count(ENTRY_LEN)?;
-            if count > ENTRIES_MAX || entries.0.len() != count * ENTRY_LEN {
-                return Err(corrupt("a PRODUCERS block of another size than it says"));
+        match kind {
+            BLOCK_PRODUCERS => found.producers = items("PRODUCERS", payload, ENTRY_LEN)?,
+            BLOCK_VOID => found.voids = items("VOID", payload, VOID_LEN)?,
+            BLOCK_CLOSING => {
+                let mut closings = Reader(payload);
+                closings.count(4)?;
+                found.closing = closings.0;
             }
-            found = entries.0;
-        } else if flags & MUST_UNDERSTAND != 0 && kind != BLOCK_CLEANED {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("a log batch needs block {kind}, which is not read"),
-            ));
+            BLOCK_CLEANED => {}
+            _ if flags & MUST_UNDERSTAND == 0 => {}
+            _ => {
+                let what = format!("a log batch needs block {kind}, which is not read");
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
         }
         (rest, last) = (tail, kind);
     }
     if rest.is_empty() { Ok(found) } else { Err(corrupt("bytes follow the blocks of a log batch")) }
+}
+
+/// Appends one row of a COMPACTED body (docs/storage-format-typed.md §1.8).
+fn write_change(schema: &Schema, change: ChangeType, row: &Row, body: &mut Vec<u8>) -> Result<()> {
+    let start = body.len();
+    body.extend_from_slice(&[0, 0, 0, 0, change as u8]);
+    compacted::write_row(schema, row, body)?;
+    let len = (body.len() - start - 4) as u32;
+    put(body, start, &len.to_le_bytes());
+    Ok(())
 }
 
 /// Puts rows of a log table, all `+A`, into a batch that lacks only its place.
@@ -250,78 +366,164 @@ pub fn append_only(
     rows: &[Row],
     range: Option<ProducerRange>,
 ) -> Result<TypedBatch> {
-    let mut body = Vec::new();
+    let mut draft = Draft { schema_id: schema.id, append_only: true, rows: rows.len(), ..Draft::default() };
     for (at, row) in rows.iter().enumerate() {
-        let start = body.len();
-        body.extend_from_slice(&[0, 0, 0, 0, ChangeType::Append as u8]);
-        compacted::write_row(schema, row, &mut body)
+        write_change(schema, ChangeType::Append, row, &mut draft.body)
             .map_err(|error| Error::new(error.kind, format!("row {at}: {}", error.message)))?;
-        let len = (body.len() - start - 4) as u32;
-        put(&mut body, start, &len.to_le_bytes());
     }
-    seal(bucket, schema.id, rows.len(), &body, range)
+    if rows.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidArgument, "0 rows are not one log batch"));
+    }
+    draft.entry = range.map(|range| Entry::own(range, bucket.bucket));
+    draft.seal()
 }
 
-fn seal(
-    bucket: BucketId,
-    schema_id: i16,
-    rows: usize,
-    body: &[u8],
-    range: Option<ProducerRange>,
+/// Puts the changes of a PK table into a batch that lacks only its place; one without changes takes one offset
+/// (table-model §7.2).
+///
+/// # Errors
+/// `InvalidArgument` that names the column of a value that does not fit; `TooLarge`.
+pub fn changelog(
+    schema: &Schema,
+    changes: &[(ChangeType, Row)],
+    entry: Option<Entry>,
+    closing: Vec<Destination>,
 ) -> Result<TypedBatch> {
-    let too_large = |what: String| Error::new(ErrorKind::TooLarge, what);
-    let delta = i32::try_from(rows).ok().filter(|rows| (1..=OFFSETS_MAX).contains(rows));
-    let delta = delta.ok_or_else(|| too_large(format!("{rows} rows are not one log batch")))? - 1;
-    let blocks = range.map(|range| producers_block(bucket, &range, rows as u32)).unwrap_or_default();
-    let total = HEADER_LEN + blocks.len() + body.len() + CRC_LEN;
-    if total - LENGTH_END > LENGTH_MAX {
-        return Err(too_large(format!("a log batch of {total} bytes is larger than {LENGTH_MAX}")));
+    let mut draft = Draft { schema_id: schema.id, rows: changes.len(), entry, closing, ..Draft::default() };
+    for (change, row) in changes {
+        write_change(schema, *change, row, &mut draft.body)?;
     }
-    let mut out = Writer(Vec::with_capacity(total));
-    out.i64(0);
-    out.i32((total - LENGTH_END) as i32);
-    out.u8(MAGIC);
-    out.i64(0);
-    out.i32(0);
-    out.u32(0);
-    out.i16(schema_id);
-    out.u8(APPEND_ONLY);
-    out.i32(delta);
-    out.i64(-1);
-    out.i32(-1);
-    out.i32(delta + 1);
-    out.i32(0);
-    out.i16((ENCODING_COMPACTED << ENCODING_SHIFT) as i16);
-    out.i16(i16::from(range.is_some()));
-    out.u32(blocks.len() as u32);
-    let mut bytes = out.0;
-    bytes.extend_from_slice(&blocks);
-    bytes.extend_from_slice(body);
-    let crc = crc32c::crc32c(bytes.get(PLACE_LEN..).unwrap_or_default());
-    put(&mut bytes, 25, &crc.to_le_bytes());
-    let crc = set_place(&mut bytes, 0, 0, 0);
-    bytes.extend_from_slice(&crc.to_le_bytes());
-    let head = head(&bytes).ok_or_else(|| Error::new(ErrorKind::Internal, "a log batch without a head"))?;
-    Ok(TypedBatch { bytes: Bytes::from(bytes), head, range })
+    draft.seal()
 }
 
-/// One producer that addressed this bucket itself: its rows are here and nowhere else.
-fn producers_block(bucket: BucketId, range: &ProducerRange, rows: u32) -> Vec<u8> {
+/// A batch that voids closings.
+///
+/// # Errors
+/// `TooLarge` for more than fit into one batch.
+pub fn void(voids: Vec<Void>) -> Result<TypedBatch> {
+    Draft { voids, ..Draft::default() }.seal()
+}
+
+/// What a batch is made of.
+#[derive(Default)]
+struct Draft {
+    schema_id: i16,
+    append_only: bool,
+    rows: usize,
+    body: Vec<u8>,
+    entry: Option<Entry>,
+    closing: Vec<Destination>,
+    voids: Vec<Void>,
+}
+
+impl Draft {
+    fn seal(self) -> Result<TypedBatch> {
+        let too_large = |what: String| Error::new(ErrorKind::TooLarge, what);
+        let offsets = i32::try_from(self.rows.max(1)).ok().filter(|offsets| *offsets <= OFFSETS_MAX);
+        let offsets = offsets.ok_or_else(|| too_large(format!("{} rows are not one log batch", self.rows)))?;
+        if self.voids.len() > ENTRIES_MAX || self.closing.len() > ENTRIES_MAX {
+            return Err(too_large("too many items for one log batch".to_owned()));
+        }
+        let (block_count, blocks) = self.blocks(offsets as u32);
+        let total = HEADER_LEN + blocks.len() + self.body.len() + CRC_LEN;
+        if total - LENGTH_END > LENGTH_MAX {
+            return Err(too_large(format!("a log batch of {total} bytes is larger than {LENGTH_MAX}")));
+        }
+        let encoding = if self.rows == 0 { ENCODING_NONE } else { ENCODING_COMPACTED } << ENCODING_SHIFT;
+        let flags = encoding | if self.voids.is_empty() { 0 } else { FLAG_VOID };
+        let mut out = Writer(Vec::with_capacity(total));
+        out.i64(0);
+        out.i32((total - LENGTH_END) as i32);
+        out.u8(MAGIC);
+        out.i64(0);
+        out.i32(0);
+        out.u32(0);
+        out.i16(if self.rows == 0 { -1 } else { self.schema_id });
+        out.u8(if self.append_only { APPEND_ONLY } else { 0 });
+        out.i32(offsets - 1);
+        out.i64(-1);
+        out.i32(-1);
+        out.i32(self.rows as i32);
+        out.i32(0);
+        out.i16(flags as i16);
+        out.i16(block_count);
+        out.u32(blocks.len() as u32);
+        let mut bytes = out.0;
+        bytes.extend_from_slice(&blocks);
+        bytes.extend_from_slice(&self.body);
+        let crc = crc32c::crc32c(bytes.get(PLACE_LEN..).unwrap_or_default());
+        put(&mut bytes, 25, &crc.to_le_bytes());
+        let crc = set_place(&mut bytes, 0, 0, 0);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        let head = head(&bytes).ok_or_else(|| Error::new(ErrorKind::Internal, "a log batch without a head"))?;
+        Ok(TypedBatch { bytes: Bytes::from(bytes), head, entry: self.entry, voids: self.voids })
+    }
+
+    /// How many blocks there are, and all of them.
+    fn blocks(&self, offsets: u32) -> (i16, Vec<u8>) {
+        let (mut count, mut out) = (0, Writer::default());
+        let mut add = |kind: u16, items: u32, payload: Writer| {
+            count += 1;
+            out.i16(kind as i16);
+            out.i16(MUST_UNDERSTAND as i16);
+            out.u32(4 + payload.0.len() as u32);
+            out.u32(items);
+            out.0.extend_from_slice(&payload.0);
+        };
+        if let Some(entry) = &self.entry {
+            add(BLOCK_PRODUCERS, 1, entry_bytes(entry, offsets));
+        }
+        if !self.closing.is_empty() {
+            add(BLOCK_CLOSING, 1, closing_bytes(&self.closing));
+        }
+        if !self.voids.is_empty() {
+            add(BLOCK_VOID, self.voids.len() as u32, void_bytes(&self.voids));
+        }
+        (count, out.0)
+    }
+}
+
+/// The only entry of a batch, which covers all its offsets.
+fn entry_bytes(entry: &Entry, offsets: u32) -> Writer {
     let mut out = Writer::default();
-    out.i16(BLOCK_PRODUCERS as i16);
-    out.i16(MUST_UNDERSTAND as i16);
-    out.u32(4 + ENTRY_LEN as u32);
-    out.u32(1);
-    out.i64(range.id);
-    out.i16(range.epoch);
-    out.i16((ENTRY_APPLIES | ENTRY_CLOSING) as i16);
-    out.i32(bucket.bucket as i32);
-    out.i64(bucket.partition.unwrap_or(-1));
-    out.i32(range.first_sequence);
-    out.i32(range.last_sequence);
+    let role = |has: bool, flag: u16| if has { flag } else { 0 };
+    out.i64(entry.range.id);
+    out.i16(entry.range.epoch);
+    out.i16((role(entry.applies, ENTRY_APPLIES) | role(entry.closing, ENTRY_CLOSING)) as i16);
+    out.u32(entry.source);
+    out.i64(NO_PARTITION);
+    out.i32(entry.range.first_sequence);
+    out.i32(entry.range.last_sequence);
     out.u32(0);
-    out.u32(rows);
-    out.0
+    out.u32(offsets);
+    out
+}
+
+fn closing_bytes(destinations: &[Destination]) -> Writer {
+    let mut out = Writer(Vec::with_capacity(4 + destinations.len() * DESTINATION_LEN));
+    out.i16(0);
+    out.i16(destinations.len() as i16);
+    for destination in destinations {
+        out.i64(NO_PARTITION);
+        out.u32(destination.bucket);
+        out.i32(destination.leader_epoch);
+        out.i64(destination.end_offset);
+    }
+    out
+}
+
+fn void_bytes(voids: &[Void]) -> Writer {
+    let mut out = Writer::default();
+    for void in voids {
+        out.i64(void.offset);
+        out.i64(void.range.id);
+        out.i16(void.range.epoch);
+        out.i16(0);
+        out.i32(void.range.first_sequence);
+        out.i32(void.range.last_sequence);
+        out.i32(0);
+    }
+    out
 }
 
 #[cfg(test)]

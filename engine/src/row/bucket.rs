@@ -60,6 +60,25 @@ pub fn kafka_bucket(key: &[u8], buckets: u32) -> Result<u32> {
     modulo(murmur2(key) & 0x7fff_ffff, buckets)
 }
 
+/// The bytes of a key of one column as Kafka's serializers write it: what `kafka` hashing is over.
+///
+/// # Errors
+/// `InvalidArgument` for NULL and for types whose key has no such form.
+pub fn plain_key<'a>(schema: &Schema, at: usize, row: &'a [Datum]) -> Result<Cow<'a, [u8]>> {
+    Ok(match row.get(at) {
+        Some(Datum::String(text)) => Cow::Borrowed(text.as_bytes()),
+        Some(Datum::Bytes(bytes)) => Cow::Borrowed(bytes),
+        Some(Datum::Int(value)) => Cow::Owned(value.to_be_bytes().to_vec()),
+        Some(Datum::BigInt(value)) => Cow::Owned(value.to_be_bytes().to_vec()),
+        Some(Datum::Double(value)) => Cow::Owned(value.to_be_bytes().to_vec()),
+        _ => {
+            let name = schema.columns.get(at).map_or("?", |column| column.name.as_str());
+            let what = format!("key column '{name}' has no plain form");
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+    })
+}
+
 fn modulo(hash: u32, buckets: u32) -> Result<u32> {
     hash.checked_rem(buckets).ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "a table has at least one bucket"))
 }

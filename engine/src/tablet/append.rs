@@ -10,12 +10,13 @@ use sluice_protocol::batch::{self, BatchHeader, HEADER_LEN};
 use sluice_protocol::records;
 
 use super::producers::Verdict;
+use super::sync::OpenClosing;
 use super::{Tablet, Writer};
 use crate::config::{LogOptions, TimestampType, Visibility};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerRange};
+use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerMark, ProducerRange};
 use crate::log::segment::{Segment, SegmentState, Tail};
-use crate::row::batch::{TypedBatch, set_place};
+use crate::row::batch::{Entry, TypedBatch, set_place};
 
 /// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
 const STATE_INTERVAL_BYTES: u64 = 32 << 20;
@@ -62,10 +63,10 @@ impl LogBatch {
         }
     }
 
-    fn range(&self) -> Option<ProducerRange> {
+    fn entry(&self) -> Option<Entry> {
         match self {
-            Self::Raw(raw) => ProducerRange::of(&raw.header),
-            Self::Typed(typed) => typed.range,
+            Self::Raw(raw) => ProducerRange::of(&raw.header).map(|range| Entry::own(range, 0)),
+            Self::Typed(typed) => typed.entry,
         }
     }
 }
@@ -73,6 +74,12 @@ impl LogBatch {
 impl From<RawBatch> for LogBatch {
     fn from(raw: RawBatch) -> Self {
         Self::Raw(raw)
+    }
+}
+
+impl From<TypedBatch> for LogBatch {
+    fn from(typed: TypedBatch) -> Self {
+        Self::Typed(typed)
     }
 }
 
@@ -187,7 +194,15 @@ impl Tablet {
     /// The producers' verdict, a full or failing disk (nothing is appended then), or the reason why
     /// the bucket is offline.
     pub fn append(&self, batch: impl Into<LogBatch>) -> Result<Appended> {
-        let batch = batch.into();
+        self.append_closing(batch.into(), Vec::new())
+    }
+
+    /// As [`Tablet::append`], of a batch that closes a range whose other rows went to `elsewhere`: tablets, and
+    /// where the log batches end there.
+    ///
+    /// # Errors
+    /// As [`Tablet::append`].
+    pub fn append_closing(&self, batch: LogBatch, elsewhere: Vec<(Arc<Self>, i64)>) -> Result<Appended> {
         self.check_online()?;
         if batch.kind() != self.kind {
             return Err(Error::new(ErrorKind::Internal, format!("bucket {} holds {:?} batches", self.id, self.kind)));
@@ -198,9 +213,9 @@ impl Tablet {
         // Again under the lock: a bucket that was closed or repaired meanwhile has another end.
         self.check_online()?;
         let stamped = self.kind == BatchKind::Sluice || options.timestamp_type == TimestampType::LogAppendTime;
-        let (head, range) = (batch.head(), batch.range());
-        if let Some(range) = &range
-            && let Verdict::Duplicate(seen) = writer.producers.judge(range)?
+        let (head, entry) = (batch.head(), batch.entry());
+        if let Some(entry) = entry.filter(|_| !self.hashed)
+            && let Verdict::Duplicate(seen) = writer.producers.judge(&entry.range)?
         {
             return Ok(Appended {
                 base_offset: seen.base_offset,
@@ -215,12 +230,23 @@ impl Tablet {
             head.max_timestamp = self.stamp(now_ms);
         }
         let segment = self.active_segment(&mut writer, &options, batch.bytes().len() as u64, head.max_timestamp)?;
-        self.write(&segment, &batch, &head, stamped)?;
-        if let Some(range) = &range {
-            writer.producers.note(range, base_offset, head.max_timestamp, now_ms);
+        if !elsewhere.is_empty() {
+            // Before the batch is there: from then on a sync may take it into a recovery point.
+            let position = segment.tail.read().end_position;
+            let open = OpenClosing { offset: base_offset, segment: segment.base_offset, position, elsewhere };
+            self.progress.lock().closings.push_back(open);
+        }
+        if let Err(error) = self.write(&segment, &batch, &head, stamped) {
+            self.progress.lock().closings.retain(|open| open.offset < base_offset);
+            return Err(error);
+        }
+        let end_offset = head.last_offset() + 1;
+        if self.hashed {
+            self.note_routes(&mut writer, &batch, (base_offset, end_offset), head.max_timestamp, now_ms);
+        } else if let Some(entry) = &entry {
+            writer.producers.note(&entry.range, base_offset, head.max_timestamp, now_ms);
         }
         self.note_epoch(&segment, base_offset);
-        let end_offset = head.last_offset() + 1;
         self.end.store(end_offset, Ordering::Release);
         self.checkpoint_if_due(&mut writer, &segment);
         drop(writer);
@@ -229,6 +255,16 @@ impl Tablet {
         }
         let log_start = self.log_start.load(Ordering::Acquire);
         Ok(Appended { base_offset, end_offset, append_time_ms: stamped.then_some(head.max_timestamp), log_start })
+    }
+
+    fn note_routes(&self, writer: &mut Writer, batch: &LogBatch, span: (i64, i64), commit_ms: i64, now_ms: i64) {
+        if let Some(entry) = batch.entry() {
+            writer.routes.note(&ProducerMark::Entry(entry, span.0, span.1), commit_ms, now_ms);
+        }
+        let LogBatch::Typed(typed) = batch else { return };
+        for void in &typed.voids {
+            writer.routes.note(&ProducerMark::Void(*void), commit_ms, now_ms);
+        }
     }
 
     /// The time that a batch is stamped with. In typed tables it never falls within a bucket
@@ -362,5 +398,6 @@ pub(super) fn active_state(segment: &Segment, tail: &Tail, writer: &Writer) -> S
         base_offset: segment.base_offset,
         tail: tail.clone(),
         producers: writer.producers.clone(),
+        routes: writer.routes.clone(),
     }
 }

@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - `log_start <= synced <= end`; none of the three ever moves back while the tablet is open.
-//! - The high watermark is `synced` (`visibility = durable`) or `end` (`appended`).
-//! - A waiter is told success only for offsets below `synced`.
+//! - The high watermark is `synced` (`visibility = durable`) or `end` (`appended`), but never above the gate, which
+//!   only PK tables have: what their KvTablet has applied.
+//! - A waiter is told success only for offsets below `synced` and the gate.
 
 mod append;
 mod clean;
@@ -14,11 +15,14 @@ pub mod producers;
 mod read;
 pub mod recover;
 mod repair;
+pub mod routes;
 pub mod state;
 mod sync;
+pub mod voids;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -31,13 +35,15 @@ use crate::clock::Clock;
 use crate::config::{LogOptions, Visibility};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::Disk;
-use crate::log::head::BatchKind;
+use crate::log::head::{BatchKind, ProducerRange};
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState};
 use crate::types::BucketId;
 use producers::Producers;
 use recover::{Loaded, Source};
+use routes::Routes;
 use state::BucketState;
+use sync::OpenClosing;
 
 /// What a tablet needs from the engine around it.
 #[derive(Clone)]
@@ -50,9 +56,20 @@ pub struct Surroundings {
     pub root: PathBuf,
 }
 
+/// What kind of table a bucket belongs to, as far as its log is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Which batches its segments hold.
+    pub kind: BatchKind,
+    /// Whether rows are placed by their hash.
+    pub hashed: bool,
+}
+
 /// State that only the appending side touches.
 struct Writer {
     producers: Producers,
+    /// Instead of `producers`, in hashed tables.
+    routes: Routes,
     /// End position that the newest state file of the active segment speaks of.
     state_position: u64,
 }
@@ -69,6 +86,8 @@ struct Progress {
     states: Vec<SegmentState>,
     /// The newest recovery point.
     point: Option<RecoveryPoint>,
+    /// Closings that are not known to be on disk everywhere, ascending: no recovery point passes one.
+    closings: VecDeque<OpenClosing>,
 }
 
 type DurableWaiter = (i64, oneshot::Sender<Result<()>>);
@@ -79,6 +98,8 @@ pub struct Tablet {
     pub id: BucketId,
     /// Which batches its segments hold.
     pub kind: BatchKind,
+    /// Whether rows are placed by their hash, so that a producer's range may span buckets.
+    pub hashed: bool,
     directory: PathBuf,
     around: Surroundings,
     /// The leader epoch of this run of the server, and the log end when it began.
@@ -87,7 +108,12 @@ pub struct Tablet {
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     end: AtomicI64,
     synced: AtomicI64,
+    /// Readers see nothing above it.
+    gate: AtomicI64,
     log_start: AtomicI64,
+    /// Below it nothing is to be checked: the recovery point that the log was opened with.
+    opened_at: i64,
+    on_sync: OnceLock<Box<dyn Fn() + Send + Sync>>,
     writer: Mutex<Writer>,
     progress: Mutex<Progress>,
     /// Held over a sync: one at a time.
@@ -127,7 +153,7 @@ impl Tablet {
     pub fn open(
         around: Surroundings,
         id: BucketId,
-        kind: BatchKind,
+        shape: Shape,
         options: Arc<LogOptions>,
         leader_epoch: i32,
         point: Option<RecoveryPoint>,
@@ -139,7 +165,7 @@ impl Tablet {
         let source = Source {
             disk: &*around.disk,
             id,
-            kind,
+            shape,
             directory: &directory,
             quarantine: &quarantine,
             point,
@@ -148,7 +174,8 @@ impl Tablet {
         };
         let loaded = recover::load(&source)?;
         let (quarantined, names_dirty) = (loaded.quarantined, loaded.names_dirty);
-        let tablet = Self::empty(around, id, kind, options, (leader_epoch, loaded.end));
+        let mut tablet = Self::empty(around, id, shape, options, (leader_epoch, loaded.end));
+        tablet.opened_at = if clean { loaded.end } else { point.map_or(0, |point| point.offset) };
         if names_dirty {
             // Before anything is served: a name may be all that the last run had not made durable.
             tablet.sync_names().map_err(|error| Error::io(format!("recovering bucket {id}"), &error))?;
@@ -163,22 +190,23 @@ impl Tablet {
     pub fn offline(
         around: Surroundings,
         id: BucketId,
-        kind: BatchKind,
+        shape: Shape,
         options: Arc<LogOptions>,
         leader_epoch: i32,
         point: Option<RecoveryPoint>,
         error: Error,
     ) -> Self {
-        let tablet = Self::empty(around, id, kind, options, (leader_epoch, 0));
+        let tablet = Self::empty(around, id, shape, options, (leader_epoch, 0));
         tablet.progress.lock().point = point;
         *tablet.offline.write() = Some(error);
         tablet
     }
 
-    fn empty(around: Surroundings, id: BucketId, kind: BatchKind, options: Arc<LogOptions>, epoch: (i32, i64)) -> Self {
+    fn empty(around: Surroundings, id: BucketId, shape: Shape, options: Arc<LogOptions>, epoch: (i32, i64)) -> Self {
         Self {
             id,
-            kind,
+            kind: shape.kind,
+            hashed: shape.hashed,
             directory: id.directory(&around.root),
             around,
             epoch,
@@ -186,14 +214,22 @@ impl Tablet {
             segments: RwLock::default(),
             end: AtomicI64::new(0),
             synced: AtomicI64::new(0),
+            gate: AtomicI64::new(i64::MAX),
             log_start: AtomicI64::new(0),
-            writer: Mutex::new(Writer { producers: Producers::default(), state_position: 0 }),
+            opened_at: 0,
+            on_sync: OnceLock::new(),
+            writer: Mutex::new(Writer {
+                producers: Producers::default(),
+                routes: Routes::default(),
+                state_position: 0,
+            }),
             progress: Mutex::new(Progress {
                 segment: 0,
                 names_dirty: false,
                 epochs_dirty: false,
                 states: Vec::new(),
                 point: None,
+                closings: VecDeque::new(),
             }),
             syncing: Mutex::new(()),
             state: Mutex::default(),
@@ -210,6 +246,7 @@ impl Tablet {
     /// Takes over what recovery found; everything in it is on disk.
     fn adopt(&self, writer: &mut Writer, loaded: Loaded) {
         writer.producers = loaded.producers;
+        writer.routes = loaded.routes;
         let active = loaded.segments.last();
         writer.state_position = active.map_or(0, |segment| segment.tail.read().end_position);
         let point = active.map(|segment| RecoveryPoint {
@@ -217,13 +254,20 @@ impl Tablet {
             segment: segment.base_offset,
             position: segment.tail.read().end_position,
         });
-        *self.progress.lock() = Progress {
+        let mut progress = self.progress.lock();
+        // Closings whose other parts may not be on disk yet hold the point back as before.
+        let mut closings = std::mem::take(&mut progress.closings);
+        closings.retain(|open| open.offset < loaded.end);
+        let point = closings.front().map_or(point, |open| Some(open.point()));
+        *progress = Progress {
             segment: active.map_or(loaded.end, |segment| segment.base_offset),
             names_dirty: false,
             epochs_dirty: true,
             states: loaded.states,
             point,
+            closings,
         };
+        drop(progress);
         self.log_start.store(loaded.state.log_start, Ordering::Release);
         *self.state.lock() = loaded.state;
         *self.segments.write() = Arc::new(loaded.segments);
@@ -259,10 +303,42 @@ impl Tablet {
     /// One past the last offset that readers see.
     #[must_use]
     pub fn high_watermark(&self) -> i64 {
-        match self.options.read().visibility {
+        let visible = match self.options.read().visibility {
             Visibility::Durable => self.synced.load(Ordering::Acquire),
             Visibility::Appended => self.end.load(Ordering::Acquire),
-        }
+        };
+        visible.min(self.gate.load(Ordering::Acquire))
+    }
+
+    /// Lets readers see, and answers those who wait for, what lies below `offset` and is on disk.
+    pub fn set_gate(&self, offset: i64) {
+        self.gate.store(offset, Ordering::Release);
+        self.release();
+    }
+
+    /// Has `told` called after each sync that made something durable. The first one stays.
+    pub fn on_sync(&self, told: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.on_sync.set(told);
+    }
+
+    /// The offset below which the log needs no check since it was opened.
+    #[must_use]
+    pub fn opened_at(&self) -> i64 {
+        self.opened_at
+    }
+
+    /// What the history of producers says of a range that addressed this bucket: see [`Routes::judge`].
+    ///
+    /// # Errors
+    /// As [`Routes::judge`].
+    pub fn judge(&self, range: &ProducerRange, failed: Option<&ProducerRange>) -> Result<routes::Verdict> {
+        self.writer.lock().routes.judge(range, failed)
+    }
+
+    /// Where the log batch ends that applied a range here, if it is remembered.
+    #[must_use]
+    pub fn applied_end(&self, range: &ProducerRange, source: u32) -> Option<i64> {
+        self.writer.lock().routes.applied_end(range, source)
     }
 
     /// One past the last offset that is certainly on disk.
@@ -295,7 +371,9 @@ impl Tablet {
     /// Forgets producers that appended nothing for `expiry_ms`.
     pub fn expire_producers(&self, expiry_ms: i64) {
         let now = self.around.clock.now_ms();
-        self.writer.lock().producers.expire(now, expiry_ms);
+        let mut writer = self.writer.lock();
+        writer.producers.expire(now, expiry_ms);
+        writer.routes.expire(now, expiry_ms);
     }
 
     /// Bytes of log files.
@@ -345,11 +423,16 @@ impl Tablet {
         self.notify_watchers();
     }
 
-    /// Answers once everything below `offset` is on disk.
+    /// One past the last offset that is on disk and below the gate.
+    fn reached(&self) -> i64 {
+        self.synced.load(Ordering::Acquire).min(self.gate.load(Ordering::Acquire))
+    }
+
+    /// Answers once everything below `offset` is on disk, and applied where the table has keys.
     pub fn when_durable(&self, offset: i64, waiter: oneshot::Sender<Result<()>>) {
         let mut waiters = self.durable_waiters.lock();
         // Checked under the lock: a sync that ends now looks at the list after it published.
-        if self.synced.load(Ordering::Acquire) >= offset {
+        if self.reached() >= offset {
             let _ = waiter.send(Ok(()));
         } else if let Some(error) = self.offline_reason() {
             let _ = waiter.send(Err(error));

@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Shape;
 use super::producers::Producers;
+use super::routes::Routes;
 use super::state::BucketState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, DiskFile, copy_range, read_file, remove_if_there};
-use crate::log::head::{BatchHead, BatchKind, HEAD_LEN};
+use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerMark};
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState, Tail};
 use crate::types::BucketId;
@@ -19,6 +21,8 @@ pub struct Loaded {
     pub segments: Vec<Arc<Segment>>,
     /// Producers at the log's end.
     pub producers: Producers,
+    /// The same, in hashed tables.
+    pub routes: Routes,
     /// The bucket's state; its epochs include those found in the scan.
     pub state: BucketState,
     /// One past the last offset.
@@ -38,8 +42,8 @@ pub struct Source<'a> {
     pub disk: &'a dyn Disk,
     /// Which bucket, for messages and for the names in quarantine.
     pub id: BucketId,
-    /// Which batches its segments hold.
-    pub kind: BatchKind,
+    /// What its segments hold.
+    pub shape: Shape,
     /// Its directory.
     pub directory: &'a Path,
     /// `quarantine/`.
@@ -84,6 +88,7 @@ pub fn load(source: &Source<'_>) -> Result<Loaded> {
         end: bases.first().map_or(state.log_start, |first| state.log_start.min(*first)),
         segments: Vec::new(),
         producers: Producers::default(),
+        routes: Routes::default(),
         state: BucketState::default(),
         quarantined: 0,
         states: Vec::new(),
@@ -100,12 +105,13 @@ pub fn load(source: &Source<'_>) -> Result<Loaded> {
         }
         if let Some(closed) = loaded.segments.last().filter(|_| !stated) {
             let (base_offset, tail) = (closed.base_offset, closed.tail.read().clone());
-            let producers = loaded.producers.clone();
-            loaded.states.push(SegmentState { sealed: true, base_offset, tail, producers });
+            let (producers, routes) = (loaded.producers.clone(), loaded.routes.clone());
+            loaded.states.push(SegmentState { sealed: true, base_offset, tail, producers, routes });
         }
         if stored.is_none() && !loaded.segments.is_empty() {
-            let (producers, tail) = (loaded.producers.clone(), Tail::new(base));
-            loaded.states.push(SegmentState { sealed: false, base_offset: base, tail, producers });
+            let (producers, routes) = (loaded.producers.clone(), loaded.routes.clone());
+            let tail = Tail::new(base);
+            loaded.states.push(SegmentState { sealed: false, base_offset: base, tail, producers, routes });
         }
         let proven = proven.map_or(base, |(last, _)| last);
         let whole;
@@ -200,12 +206,17 @@ fn load_segment(
     let mut tail = segment.tail.read().clone();
     if let Some(state) = stored {
         tail = state.tail;
-        loaded.producers = state.producers;
+        (loaded.producers, loaded.routes) = (state.producers, state.routes);
         merge_epochs(bucket, &tail.epochs);
     }
-    scan(&*segment.file, source.kind, size, &mut tail, |head, batch, tail| {
-        source.kind.for_each_range(batch, |range, offset| {
-            loaded.producers.note(&range, offset, head.max_timestamp, source.now_ms);
+    let Shape { kind, hashed } = source.shape;
+    scan(&*segment.file, kind, size, &mut tail, |head, batch, tail| {
+        kind.for_each_mark(batch, |mark| match mark {
+            _ if hashed => loaded.routes.note(&mark, head.max_timestamp, source.now_ms),
+            ProducerMark::Entry(entry, offset, _) => {
+                loaded.producers.note(&entry.range, offset, head.max_timestamp, source.now_ms);
+            }
+            ProducerMark::Void(_) => {}
         });
         if bucket.epochs.last().is_none_or(|(last, _)| *last < head.leader_epoch) {
             bucket.epochs.push((head.leader_epoch, head.base_offset));

@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::Tablet;
+use super::{Shape, Tablet};
 use super::recover::{self, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, copy_range};
 use crate::log::segment::log_path;
 
@@ -41,13 +41,19 @@ impl Tablet {
         let loaded = recover::load(&Source {
             disk: &*self.around.disk,
             id: self.id,
-            kind: self.kind,
+            shape: Shape { kind: self.kind, hashed: self.hashed },
             directory: &self.directory,
             quarantine: &self.around.root.join("quarantine"),
             point,
             clean: false,
             now_ms: self.around.clock.now_ms(),
         })?;
+        if self.hashed && loaded.end < self.end.load(Ordering::Acquire) {
+            // Ranges that were closed elsewhere may count on what is gone, and a log that grows again would hide it.
+            let what = format!("bucket {}: unsynced rows were lost; a restart of the server settles what counts", self.id);
+            self.repairable.store(false, Ordering::Release);
+            return Err(Error::new(ErrorKind::StorageFailed, what));
+        }
         self.cursors.lock().clear();
         self.adopt(&mut writer, loaded);
         *self.offline.write() = None;

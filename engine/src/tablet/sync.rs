@@ -11,6 +11,22 @@ use crate::io::replace_file;
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState};
 
+/// A closing in this log whose range has rows in others.
+pub(super) struct OpenClosing {
+    pub(super) offset: i64,
+    pub(super) segment: i64,
+    pub(super) position: u64,
+    /// The others, and where the rows' log batches end there.
+    pub(super) elsewhere: Vec<(Arc<Tablet>, i64)>,
+}
+
+impl OpenClosing {
+    /// The recovery point that it allows.
+    pub(super) fn point(&self) -> RecoveryPoint {
+        RecoveryPoint { offset: self.offset, segment: self.segment, position: self.position }
+    }
+}
+
 impl Tablet {
     /// Whether anything appended is not yet on disk.
     #[must_use]
@@ -59,13 +75,16 @@ impl Tablet {
             self.sync_names().map_err(io)?;
         }
         self.publish(offset);
-        let mut point = Some(RecoveryPoint { offset, segment: active.base_offset, position });
+        let newest = RecoveryPoint { offset, segment: active.base_offset, position };
+        let held = self.settle_closings();
+        let settled = held.map_or(newest, |held| if held.offset < offset { held } else { newest });
+        let mut point = Some(settled);
         if let Err(error) = self.store_epochs() {
             // Recovery finds the epochs in the batches as long as no recovery point passes them.
             tracing::warn!(bucket = %self.id, %error, "the epoch history waits for the next sync");
             point = None;
         }
-        if let Err(error) = self.store_states(states, &segments, active.base_offset, offset) {
+        if let Err(error) = self.store_states(states, &segments, active.base_offset, settled.offset) {
             // They only save a scan: a full disk must not take the bucket offline for them.
             tracing::warn!(bucket = %self.id, %error, "segment states wait for the next sync");
         }
@@ -73,6 +92,16 @@ impl Tablet {
         progress.segment = active.base_offset;
         progress.point = point.or(progress.point);
         Ok(())
+    }
+
+    /// Forgets the oldest closings that are on disk everywhere; the point of the first that is not.
+    fn settle_closings(&self) -> Option<RecoveryPoint> {
+        let mut progress = self.progress.lock();
+        let durable = |open: &OpenClosing| open.elsewhere.iter().all(|(tablet, end)| tablet.synced() >= *end);
+        while progress.closings.front().is_some_and(durable) {
+            progress.closings.pop_front();
+        }
+        progress.closings.front().map(OpenClosing::point)
     }
 
     /// Makes the names of segments durable, and those of the directories above them: a directory that
@@ -84,22 +113,32 @@ impl Tablet {
 
     fn publish(&self, offset: i64) {
         self.synced.store(offset, Ordering::Release);
+        self.release();
+        if let Some(told) = self.on_sync.get() {
+            told();
+        }
+    }
+
+    /// Answers those whose offset is on disk and below the gate, and tells the readers.
+    pub(super) fn release(&self) {
         let mut done = Vec::new();
         {
             let mut waiters = self.durable_waiters.lock();
+            let (reached, synced) = (self.reached(), self.synced.load(Ordering::Acquire));
             let mut at = 0;
             while at < waiters.len() {
-                if waiters.get(at).is_some_and(|(wanted, _)| *wanted <= offset) {
+                if waiters.get(at).is_some_and(|(wanted, _)| *wanted <= reached) {
                     done.push(waiters.swap_remove(at).1);
                 } else {
                     at += 1;
                 }
             }
-            if !waiters.is_empty() {
+            // Those that wait for the gate alone need no sync.
+            if waiters.iter().any(|(wanted, _)| *wanted > synced) {
                 self.urgent.store(true, Ordering::Release);
             }
         }
-        if self.options.read().visibility == Visibility::Durable {
+        if self.options.read().visibility == Visibility::Durable || self.gate.load(Ordering::Acquire) != i64::MAX {
             self.notify_watchers();
         }
         for waiter in done {
@@ -127,7 +166,8 @@ impl Tablet {
             self.sync_names().map_err(|error| Error::io(format!("syncing bucket {}", self.id), &error))?;
         }
         let states = std::mem::take(&mut self.progress.lock().states);
-        self.store_states(states, &segments, active.base_offset, self.synced.load(Ordering::Acquire))
+        let held = self.settle_closings().map_or(i64::MAX, |held| held.offset);
+        self.store_states(states, &segments, active.base_offset, self.synced.load(Ordering::Acquire).min(held))
     }
 
     /// Writes the state files whose bytes are now synced; of several for one segment only the last.
@@ -186,6 +226,10 @@ impl Tablet {
         let state = append::active_state(active, &active.tail.read(), &writer);
         let mut pending = std::mem::take(&mut self.progress.lock().states);
         pending.push(state);
+        if let Some(held) = self.settle_closings() {
+            let what = format!("bucket {}: the range closed at {} is not on disk everywhere", self.id, held.offset);
+            return Err(Error::new(ErrorKind::StorageFailed, what));
+        }
         self.store_states(pending, &segments, active.base_offset, i64::MAX)?;
         self.store_epochs()
     }

@@ -11,7 +11,7 @@ use sluice_engine::io::Disk;
 use sluice_engine::io::sim::SimDisk;
 use sluice_engine::log::head::BatchKind;
 use sluice_engine::log::points::RecoveryPoint;
-use sluice_engine::tablet::{Appended, RawBatch, ReadLimit, Reading, Surroundings, Tablet};
+use sluice_engine::tablet::{Appended, RawBatch, ReadLimit, Reading, Shape, Surroundings, Tablet};
 use sluice_engine::{
     BucketId, Embedded, EngineConfig, LogOptions, ManualClock, RealDisk, Result, SystemClock, TableId,
 };
@@ -44,7 +44,7 @@ impl Bucket {
         self.clock.advance(1);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let around = Surroundings { disk, clock: Arc::clone(&self.clock) as _, root: "/data".into() };
-        Tablet::open(around, self.id, self.kind, Arc::clone(&self.options), epoch, point, clean)
+        Tablet::open(around, self.id, Shape { kind: self.kind, hashed: false }, Arc::clone(&self.options), epoch, point, clean)
     }
 
     /// The first run.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use sluice_engine::log::head::BatchKind;
-use sluice_engine::tablet::{FileRange, ReadLimit, Reading, Surroundings, Tablet};
+use sluice_engine::tablet::{FileRange, ReadLimit, Reading, Shape, Surroundings, Tablet};
 use sluice_engine::{BucketId, LogOptions, ManualClock, RealDisk, TableId};
 use sluice_protocol::batch::BatchHeader;
 
@@ -19,7 +19,7 @@ fn tablet(root: &std::path::Path, segment_bytes: u64) -> Tablet {
     let clock = Arc::new(ManualClock::new(NOW_MS));
     let around = Surroundings { disk: Arc::new(RealDisk), clock, root: root.into() };
     let options = Arc::new(LogOptions { segment_bytes, ..LogOptions::default() });
-    Tablet::open(around, BucketId::new(TableId(1), 0), BatchKind::Kafka, options, 0, None, false)
+    Tablet::open(around, BucketId::new(TableId(1), 0), Shape { kind: BatchKind::Kafka, hashed: false }, options, 0, None, false)
         .expect("a new bucket")
         .0
 }

@@ -18,7 +18,10 @@ pub(crate) fn code_of(error: &Error) -> ErrorCode {
         ErrorKind::Busy => ErrorCode::NotEnoughReplicas,
         ErrorKind::NoSpace | ErrorKind::Corrupt | ErrorKind::StorageFailed => ErrorCode::KafkaStorageError,
         ErrorKind::Unsupported => ErrorCode::InvalidConfig,
-        ErrorKind::ShuttingDown => ErrorCode::NotLeaderOrFollower,
+        // Clients look for the leader again, which takes about as long as a bucket takes to open.
+        ErrorKind::ShuttingDown | ErrorKind::NotReady => ErrorCode::NotLeaderOrFollower,
+        ErrorKind::PartlyApplied => ErrorCode::NotEnoughReplicasAfterAppend,
+        ErrorKind::DeletesDisabled => ErrorCode::PolicyViolation,
         ErrorKind::Internal => ErrorCode::UnknownServerError,
     }
 }

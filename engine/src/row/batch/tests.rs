@@ -27,8 +27,8 @@ proptest! {
         let expected: Vec<_> = (100..).zip(rows).map(|(offset, row)| (offset, ChangeType::Append, row)).collect();
         prop_assert_eq!(view.rows(&schema).expect("decodes"), expected);
         let mut found = Vec::new();
-        view.for_each_range(|range, offset| found.push((range, offset)));
-        prop_assert_eq!(found, [(RANGE, 100)]);
+        view.for_each_entry(|entry, offset, end| found.push((entry, offset, end)));
+        prop_assert_eq!(found, [(Entry::own(RANGE, 1), 100, 100 + view.record_count as i64)]);
     }
 
     #[test]
@@ -39,7 +39,7 @@ proptest! {
         prop_assert!(!is_sound(&bytes), "byte {}", at);
         prop_assert!(!is_sound(&bytes[..at]));
         let _ = BatchView::read(&bytes).and_then(|view| view.rows(&schema).map(drop));
-        crate::log::head::BatchKind::Sluice.for_each_range(&bytes, |_, _| {});
+        crate::log::head::BatchKind::Sluice.for_each_mark(&bytes, |_| {});
     }
 }
 
@@ -64,8 +64,8 @@ fn the_documented_batch_is_read() {
     ];
     assert_eq!(rows, expected);
     let mut found = Vec::new();
-    view.for_each_range(|range, offset| found.push((range.id, range.epoch, range.first_sequence, offset)));
-    assert_eq!(found, [(7, 0, 5, 100), (9, 3, 20, 101)]);
+    view.for_each_entry(|entry, offset, _| found.push((entry.range.id, entry.source, entry.closing, offset)));
+    assert_eq!(found, [(7, 1, true, 100), (9, 0, false, 101)]);
 }
 
 #[test]
@@ -74,5 +74,29 @@ fn what_does_not_fit_is_refused() {
     let error =
         append_only(BUCKET, &schema, &[vec![Datum::Int(1)], vec![Datum::Boolean(true)]], None).expect_err("refused");
     assert_eq!((error.kind, error.message.starts_with("row 1: column 'c0'")), (ErrorKind::InvalidArgument, true));
-    assert_eq!(append_only(BUCKET, &schema, &[], None).expect_err("empty").kind, ErrorKind::TooLarge);
+    assert_eq!(append_only(BUCKET, &schema, &[], None).expect_err("empty").kind, ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn closings_and_voids_are_read_back() {
+    let schema = schema(&[DataType::Int]);
+    let entry = Entry { range: RANGE, source: 1, applies: false, closing: true };
+    let elsewhere = vec![
+        Destination { bucket: 0, leader_epoch: 4, end_offset: 77 },
+        Destination { bucket: 9, leader_epoch: 0, end_offset: 1 },
+    ];
+    let made = changelog(&schema, &[], Some(entry), elsewhere.clone()).expect("builds");
+    let view = BatchView::read(&made.bytes).expect("reads");
+    assert_eq!((view.schema_id, view.record_count, view.head.last_offset_delta, view.head.control), (-1, 0, 0, false));
+    assert_eq!(view.rows(&schema).expect("none"), []);
+    assert_eq!(view.closing(0).expect("decodes"), elsewhere);
+    assert_eq!(view.closing(1).expect("decodes"), []);
+    let mut found = Vec::new();
+    view.for_each_entry(|entry, first, end| found.push((entry, first, end)));
+    assert_eq!(found, [(entry, 0, 1)]);
+    let voids = vec![Void { offset: 5, range: RANGE }, Void { offset: 8, range: RANGE }];
+    let made = void(voids.clone()).expect("builds");
+    let view = BatchView::read(&made.bytes).expect("reads");
+    assert!(is_sound(&made.bytes) && view.head.control);
+    assert_eq!(view.voids().expect("decodes"), voids);
 }

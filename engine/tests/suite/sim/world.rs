@@ -11,7 +11,7 @@ use sluice_engine::io::sim::{Faults, Lies};
 use sluice_engine::kv::SimStore;
 use sluice_engine::log::head::BatchKind;
 use sluice_engine::log::points::RecoveryPoint;
-use sluice_engine::tablet::{Surroundings, Tablet};
+use sluice_engine::tablet::{Shape, Surroundings, Tablet};
 use sluice_engine::testing::DataDirectory;
 use sluice_engine::{BucketId, Clock, LogOptions, ManualClock, TableId, TimestampType, Visibility};
 use sluice_protocol::batch::BatchHeader;
@@ -254,7 +254,7 @@ impl World {
             let around =
                 Surroundings { disk: Arc::clone(&disk), clock: Arc::clone(&self.clock) as _, root: root.into() };
             let (id, point) = (bucket_id(bucket), points.get(&bucket_id(bucket)).copied());
-            let opened = Tablet::open(around, id, BatchKind::Kafka, Arc::clone(options), epoch, point, clean);
+            let opened = Tablet::open(around, id, Shape { kind: BatchKind::Kafka, hashed: false }, Arc::clone(options), epoch, point, clean);
             let (tablet, quarantined) = opened.map_err(text)?;
             ensure!(!clean || quarantined == 0, "bucket {bucket} lost {quarantined} bytes after a clean stop");
             tablets.push(tablet);

@@ -1,0 +1,118 @@
+//! The PK tables that are open: a store each, opened when a bucket is first used.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::catalog::TableInfo;
+use crate::error::{Error, ErrorKind, Result};
+use crate::kv::{KvStore, TabletStores};
+use crate::kv_tablet::{KvTablet, Rules};
+use crate::row::key::StoreKey;
+use crate::row::value::{Format, RowEncoding};
+use crate::tablet::Tablet;
+use crate::types::{BucketId, TableId};
+use crate::upserts::Appliers;
+
+/// The open stores and buckets.
+pub(crate) struct KvTables {
+    root: PathBuf,
+    stores: TabletStores,
+    appliers: Arc<Appliers>,
+    /// Each table's store; its lock is held while a bucket of the table is opened.
+    tables: Mutex<HashMap<TableId, Arc<Mutex<Option<Arc<dyn KvStore>>>>>>,
+    tablets: RwLock<HashMap<BucketId, Arc<KvTablet>>>,
+}
+
+impl KvTables {
+    /// None is open. `root` holds a directory for each table.
+    pub(crate) fn new(root: PathBuf, appliers: Arc<Appliers>) -> Self {
+        Self { root, stores: TabletStores::default(), appliers, tables: Mutex::default(), tablets: RwLock::default() }
+    }
+
+    /// A bucket that is open.
+    pub(crate) fn get(&self, bucket: BucketId) -> Option<Arc<KvTablet>> {
+        self.tablets.read().get(&bucket).cloned()
+    }
+
+    /// Opens a bucket, which may take as long as its unapplied log takes to read.
+    ///
+    /// # Errors
+    /// The store's and the log's.
+    pub(crate) fn open(&self, info: &TableInfo, log: &Arc<Tablet>) -> Result<Arc<KvTablet>> {
+        let table = Arc::clone(self.tables.lock().entry(info.table_id()).or_default());
+        let mut store = table.lock();
+        if let Some(open) = self.get(log.id) {
+            return Ok(open);
+        }
+        let rules = Arc::new(rules_of(info)?);
+        let store = match &*store {
+            Some(store) => Arc::clone(store),
+            None => Arc::clone(store.insert(self.open_store(info)?)),
+        };
+        let tablet = Arc::new(KvTablet::open(Arc::clone(log), store, rules)?);
+        let (weak, appliers) = (Arc::downgrade(&tablet), Arc::clone(&self.appliers));
+        log.on_sync(Box::new(move || {
+            if let Some(tablet) = weak.upgrade() {
+                appliers.ready(&tablet);
+            }
+        }));
+        self.tablets.write().insert(log.id, Arc::clone(&tablet));
+        Ok(tablet)
+    }
+
+    fn open_store(&self, info: &TableInfo) -> Result<Arc<dyn KvStore>> {
+        let store: Arc<dyn KvStore> = Arc::new(self.stores.open(&self.directory(info.table_id()))?);
+        let format = Format { table_id: info.id, encoding: RowEncoding::Compacted, partitioned: false };
+        let key = StoreKey::Format.encode();
+        match store.get(&key)? {
+            None => store.write(&[(key, Some(format.encode()))])?,
+            Some(value) if Format::decode(&value)? == format => {}
+            Some(_) => {
+                let what = format!("the store of table '{}' is another table's", info.name);
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+        }
+        Ok(store)
+    }
+
+    /// The directory of a table's store.
+    pub(crate) fn directory(&self, table: TableId) -> PathBuf {
+        self.root.join(table.0.to_string())
+    }
+
+    /// Closes a table that is dropped.
+    pub(crate) fn drop_table(&self, table: TableId) {
+        self.tables.lock().remove(&table);
+        self.tablets.write().retain(|bucket, _| bucket.table != table);
+    }
+
+    /// Flushes every store that a crash would make replay, so that a start need not.
+    pub(crate) fn flush(&self) {
+        let mut dirty: HashMap<TableId, Vec<Arc<KvTablet>>> = HashMap::new();
+        for (bucket, tablet) in self.tablets.read().iter().filter(|(_, tablet)| tablet.is_unflushed()) {
+            dirty.entry(bucket.table).or_default().push(Arc::clone(tablet));
+        }
+        for (table, tablets) in dirty {
+            let store = self.tables.lock().get(&table).and_then(|store| store.lock().clone());
+            let Some(store) = store else { continue };
+            // Before the flush: what is applied meanwhile may not be in it.
+            tablets.iter().for_each(|tablet| tablet.note_flushed());
+            if let Err(error) = store.flush() {
+                tracing::warn!(table = table.0, %error, "flushing a table's rows");
+            }
+        }
+    }
+
+    /// Open buckets of PK tables.
+    pub(crate) fn len(&self) -> usize {
+        self.tablets.read().len()
+    }
+}
+
+fn rules_of(info: &TableInfo) -> Result<Rules> {
+    let missing = || Error::new(ErrorKind::Internal, format!("table '{}' has no keys", info.name));
+    info.rules().ok_or_else(missing)
+}
