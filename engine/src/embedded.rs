@@ -11,9 +11,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{
-    Acks, Backend, BoxFuture, KeyValues, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest,
-};
+use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest};
 use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::options::log_options;
 use crate::catalog::{Catalog, DatabaseInfo, TableInfo, TableKind, View};

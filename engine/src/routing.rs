@@ -168,12 +168,7 @@ impl Router {
     }
 
     /// Rows of no producer: each bucket takes its own, and nothing is closed.
-    async fn spread(
-        &self,
-        parts: BTreeMap<u32, Part>,
-        source: Option<&KvTablet>,
-        acks: Acks,
-    ) -> Result<PendingUpsert> {
+    async fn spread(&self, parts: BTreeMap<u32, Part>, source: Option<&KvTablet>, acks: Acks) -> Result<PendingUpsert> {
         let told = source.map(|source| nothing_at(&source.log)).transpose()?;
         let mut sent = Vec::with_capacity(parts.len());
         for (bucket, part) in parts {

@@ -62,8 +62,7 @@ impl Appliers {
     /// # Errors
     /// The operating system's, when it starts no thread.
     pub(crate) fn new(threads: usize) -> Result<Arc<Self>> {
-        let appliers =
-            Arc::new(Self { queue: Mutex::default(), wake: Condvar::new(), threads: Mutex::default() });
+        let appliers = Arc::new(Self { queue: Mutex::default(), wake: Condvar::new(), threads: Mutex::default() });
         for n in 0..threads.max(1) {
             let shared = Arc::clone(&appliers);
             let thread = std::thread::Builder::new().name(format!("apply-{n}")).spawn(move || shared.work());

@@ -286,6 +286,8 @@ pub struct BatchBuilder {
     attributes: i16,
     payload: Vec<u8>,
     count: i32,
+    /// Offset delta of the next record.
+    next_delta: i32,
 }
 
 impl BatchBuilder {
@@ -299,6 +301,7 @@ impl BatchBuilder {
             attributes: 0,
             payload: Vec::new(),
             count: 0,
+            next_delta: 0,
         }
     }
 
@@ -316,12 +319,19 @@ impl BatchBuilder {
         self
     }
 
-    /// Adds a record; its offset delta is its place in the batch.
+    /// Leaves out offsets up to `delta`: the next record's, or the end of the batch.
+    #[must_use]
+    pub fn skip_to(mut self, delta: i32) -> Self {
+        self.next_delta = self.next_delta.max(delta);
+        self
+    }
+
+    /// Adds a record at the next offset.
     #[must_use]
     pub fn record(mut self, record: &Record<'_>) -> Self {
         let mut body = vec![0];
         put_varlong(&mut body, record.timestamp_delta);
-        put_varlong(&mut body, i64::from(self.count));
+        put_varlong(&mut body, i64::from(self.next_delta));
         put_nullable(&mut body, record.key);
         put_nullable(&mut body, record.value);
         put_varlong(&mut body, record.headers.len() as i64);
@@ -333,6 +343,7 @@ impl BatchBuilder {
         self.payload.extend_from_slice(&body);
         self.max_timestamp = self.max_timestamp.max(self.base_timestamp + record.timestamp_delta);
         self.count += 1;
+        self.next_delta += 1;
         self
     }
 
@@ -344,7 +355,7 @@ impl BatchBuilder {
         out.extend_from_slice(&((HEADER_LEN - 12 + self.payload.len()) as i32).to_be_bytes());
         out.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0]);
         out.extend_from_slice(&self.attributes.to_be_bytes());
-        out.extend_from_slice(&(self.count - 1).to_be_bytes());
+        out.extend_from_slice(&(self.next_delta - 1).to_be_bytes());
         out.extend_from_slice(&self.base_timestamp.to_be_bytes());
         out.extend_from_slice(&self.max_timestamp.to_be_bytes());
         out.extend_from_slice(&self.producer.0.to_be_bytes());

@@ -72,6 +72,23 @@ impl TableKind {
             Self::Pk => Shape { kind: BatchKind::Sluice, hashed: true },
         }
     }
+
+    /// What Kafka's options of a topic cannot but be: rows carry the time of their append, and the log of a PK table
+    /// never loses a key's last row (design §4).
+    fn fixed_options(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Raw => &[],
+            Self::Log => &[(TIMESTAMP_TYPE, LOG_APPEND_TIME)],
+            Self::Pk => &[(TIMESTAMP_TYPE, LOG_APPEND_TIME), ("cleanup.policy", "compact")],
+        }
+    }
+
+    /// Puts in what the options cannot but be.
+    fn fill_options(self, options: &mut BTreeMap<String, String>) {
+        for (name, value) in self.fixed_options() {
+            options.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+        }
+    }
 }
 
 /// A database as the catalog stores it.
@@ -231,20 +248,15 @@ const LOG_APPEND_TIME: &str = "LogAppendTime";
 /// `InvalidArgument` that names the option; `Unsupported` for what this server lacks.
 pub fn check_options(kind: TableKind, options: &BTreeMap<String, String>) -> Result<()> {
     match kind {
-        TableKind::Raw => options::check_all(options),
-        TableKind::Log | TableKind::Pk => {
-            table_options::check_all(options)?;
-            check_timestamp_type(options)
+        TableKind::Raw => options::check_all(options)?,
+        TableKind::Log | TableKind::Pk => table_options::check_all(options)?,
+    }
+    for (name, only) in kind.fixed_options() {
+        if let Some(other) = options.get(*name).filter(|value| value != only) {
+            return names::refuse(format!("'{name}' of this table is {only}, it cannot be {other}"));
         }
     }
-}
-
-/// Rows carry the time of their append (design §4).
-fn check_timestamp_type(options: &BTreeMap<String, String>) -> Result<()> {
-    match options.get(TIMESTAMP_TYPE).map(String::as_str) {
-        None | Some(LOG_APPEND_TIME) => Ok(()),
-        Some(_) => names::refuse(format!("'{TIMESTAMP_TYPE}' of a typed table is {LOG_APPEND_TIME}")),
-    }
+    if kind == TableKind::Pk { Ok(()) } else { options::check_not_compacted(options) }
 }
 
 /// A typed table that could be created.
@@ -282,12 +294,13 @@ pub fn plan_typed(name: &str, descriptor: &TableDescriptor) -> Result<TypedPlan>
 fn topic_options(table: &mut ValidTable) -> Result<BTreeMap<String, String>> {
     // Zero switches retention off.
     let ttl_ms = table.log_ttl_ms().unwrap_or(-1);
+    let kind = if table.has_primary_key() { TableKind::Pk } else { TableKind::Log };
     let mut options = std::mem::take(&mut table.options);
     if options.contains_key(LOG_TTL) && options.contains_key(RETENTION) {
         return names::refuse(format!("'{LOG_TTL}' and '{RETENTION}' are the same option: give one"));
     }
-    check_timestamp_type(&options)?;
-    options.insert(TIMESTAMP_TYPE.to_owned(), LOG_APPEND_TIME.to_owned());
+    kind.fill_options(&mut options);
+    check_options(kind, &options)?;
     if options.remove(LOG_TTL).is_some() {
         options.insert(RETENTION.to_owned(), ttl_ms.to_string());
     }
@@ -450,7 +463,7 @@ impl Catalog {
         options: BTreeMap<String, String>,
         now_ms: i64,
     ) -> Result<Arc<TableInfo>> {
-        options::check_all(&options)?;
+        check_options(TableKind::Raw, &options)?;
         self.insert(name, TableKind::Raw, buckets, options, None, now_ms)
     }
 
@@ -519,10 +532,8 @@ impl Catalog {
         let _counters = self.change.lock();
         let mut info = self.get(id)?.as_ref().clone();
         change(&mut info)?;
-        if info.kind != TableKind::Raw {
-            // It may be left out or taken away, but it cannot be another.
-            info.options.entry(TIMESTAMP_TYPE.to_owned()).or_insert_with(|| LOG_APPEND_TIME.to_owned());
-        }
+        // They may be left out or taken away, but they cannot be others.
+        info.kind.fill_options(&mut info.options);
         check_options(info.kind, &info.options)?;
         self.store.write(&[put_table(&info)?])?;
         let info = Arc::new(info);

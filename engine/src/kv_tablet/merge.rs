@@ -80,13 +80,17 @@ impl Rules {
         if target.len() >= self.schema.columns.len() {
             return Ok(());
         }
-        let not_null = self.schema.columns.iter().enumerate().find(|(at, column)| {
-            !column.nullable && !self.schema.primary_key.contains(at)
-        });
+        let not_null = self
+            .schema
+            .columns
+            .iter()
+            .enumerate()
+            .find(|(at, column)| !column.nullable && !self.schema.primary_key.contains(at));
         match not_null {
             None => Ok(()),
             Some((_, column)) => {
-                let what = format!("a partial update needs every other column to take NULL, '{}' does not", column.name);
+                let what =
+                    format!("a partial update needs every other column to take NULL, '{}' does not", column.name);
                 Err(Error::new(ErrorKind::InvalidArgument, what))
             }
         }

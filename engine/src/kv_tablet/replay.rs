@@ -81,7 +81,10 @@ impl Replay<'_> {
             None => {}
         }
         if start > 0 {
-            let what = format!("bucket {}: the log begins at {start}, and the store does not know what was before", self.log.id);
+            let what = format!(
+                "bucket {}: the log begins at {start}, and the store does not know what was before",
+                self.log.id
+            );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         self.applied = if self.rules.wal_image { Applied { live_rows: None, ..NOTHING } } else { NOTHING };

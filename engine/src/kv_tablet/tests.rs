@@ -60,7 +60,8 @@ impl Bucket {
 
     /// The changelog from an offset on, in the table model's words.
     fn changes(&self, from: i64) -> Vec<String> {
-        let (mut offset, end, mut found) = (from, self.tablet.log.offsets().expect("online").high_watermark, Vec::new());
+        let (mut offset, end, mut found) =
+            (from, self.tablet.log.offsets().expect("online").high_watermark, Vec::new());
         while offset < end {
             let read = self.tablet.log.read(offset, 1 << 20, ReadLimit::Visible, true).expect("reads");
             let Reading::Done(stored) = read else { panic!("would block") };
@@ -141,13 +142,8 @@ fn the_worked_example_with_the_full_image() {
 fn the_worked_example_with_the_wal_image() {
     let bucket = Bucket::new(rules(true, DeleteBehavior::Allow));
     worked_example(&bucket);
-    let expected = [
-        "0 +U(1,2.0,apple)",
-        "1 +U(1,4.0,banana)",
-        "2 +U(1,4.0,cherry)",
-        "3 +I(2,9.0,∅)",
-        "4 -D(1,4.0,cherry)",
-    ];
+    let expected =
+        ["0 +U(1,2.0,apple)", "1 +U(1,4.0,banana)", "2 +U(1,4.0,cherry)", "3 +I(2,9.0,∅)", "4 -D(1,4.0,cherry)"];
     assert_eq!(bucket.changes(0), expected);
     assert_eq!(bucket.tablet.log.offsets().expect("online").end, 6);
     assert_eq!(bucket.tablet.live_rows(), None);
@@ -166,7 +162,8 @@ fn later_rows_of_a_batch_see_earlier_ones() {
     ];
     let appended = bucket.run(&ops);
     assert_eq!((appended.base_offset, appended.end_offset), (0, 6));
-    let expected = ["0 +I(1,1.0,a)", "1 -U(1,1.0,a)", "2 +U(1,2.0,b)", "3 -D(1,2.0,b)", "4 +I(1,3.0,c)", "5 +I(2,1.0,x)"];
+    let expected =
+        ["0 +I(1,1.0,a)", "1 -U(1,1.0,a)", "2 +U(1,2.0,b)", "3 -D(1,2.0,b)", "4 +I(1,3.0,c)", "5 +I(2,1.0,x)"];
     assert_eq!(bucket.changes(0), expected);
     assert_eq!(bucket.get(1).as_deref(), Some("(1,3.0,c)"));
 }

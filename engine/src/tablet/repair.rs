@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::{Shape, Tablet};
 use super::recover::{self, Source};
+use super::{Shape, Tablet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Disk, copy_range};
 use crate::log::segment::log_path;
@@ -50,7 +50,8 @@ impl Tablet {
         })?;
         if self.hashed && loaded.end < self.end.load(Ordering::Acquire) {
             // Ranges that were closed elsewhere may count on what is gone, and a log that grows again would hide it.
-            let what = format!("bucket {}: unsynced rows were lost; a restart of the server settles what counts", self.id);
+            let what =
+                format!("bucket {}: unsynced rows were lost; a restart of the server settles what counts", self.id);
             self.repairable.store(false, Ordering::Release);
             return Err(Error::new(ErrorKind::StorageFailed, what));
         }

@@ -44,7 +44,15 @@ impl Bucket {
         self.clock.advance(1);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let around = Surroundings { disk, clock: Arc::clone(&self.clock) as _, root: "/data".into() };
-        Tablet::open(around, self.id, Shape { kind: self.kind, hashed: false }, Arc::clone(&self.options), epoch, point, clean)
+        Tablet::open(
+            around,
+            self.id,
+            Shape { kind: self.kind, hashed: false },
+            Arc::clone(&self.options),
+            epoch,
+            point,
+            clean,
+        )
     }
 
     /// The first run.

@@ -19,9 +19,17 @@ fn tablet(root: &std::path::Path, segment_bytes: u64) -> Tablet {
     let clock = Arc::new(ManualClock::new(NOW_MS));
     let around = Surroundings { disk: Arc::new(RealDisk), clock, root: root.into() };
     let options = Arc::new(LogOptions { segment_bytes, ..LogOptions::default() });
-    Tablet::open(around, BucketId::new(TableId(1), 0), Shape { kind: BatchKind::Kafka, hashed: false }, options, 0, None, false)
-        .expect("a new bucket")
-        .0
+    Tablet::open(
+        around,
+        BucketId::new(TableId(1), 0),
+        Shape { kind: BatchKind::Kafka, hashed: false },
+        options,
+        0,
+        None,
+        false,
+    )
+    .expect("a new bucket")
+    .0
 }
 
 /// Receives a range through a socket that is smaller than it.

@@ -1,10 +1,35 @@
 //! Between Kafka's keys and values and rows.
 
+pub mod decode;
+pub mod encode;
 pub mod json;
 pub mod key;
-pub mod rows;
 
 use std::fmt;
+
+use json::TimestampStyle;
+use key::KeyFormat;
+use sluice_engine::catalog::{TableInfo, table_options};
+
+/// How the keys of a PK table's records are written.
+fn key_format(info: &TableInfo) -> KeyFormat {
+    let set = table_options::value(&info.options, "kafka.key.format");
+    let name = set.or_else(|| info.typed.as_ref().map(|table| table.key_format()));
+    name.and_then(KeyFormat::of).unwrap_or(KeyFormat::Json)
+}
+
+/// How a table's timestamps are written in JSON.
+fn timestamp_style(info: &TableInfo) -> TimestampStyle {
+    match table_options::value(&info.options, "kafka.json.timestamp-format") {
+        Some("iso-8601") => TimestampStyle::Iso8601,
+        _ => TimestampStyle::Sql,
+    }
+}
+
+/// Whether absent fields of a record's value leave their columns alone.
+fn partial_update(info: &TableInfo) -> bool {
+    table_options::value(&info.options, "kafka.partial-update").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
 
 /// Why bytes are no row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -33,15 +33,15 @@ pub(crate) fn folded(name: &str) -> String {
 }
 
 /// A topic whose name differs only in dots and underscores, which metrics cannot tell apart.
-pub(crate) fn collision<'a>(view: &'a View, name: &str) -> Option<&'a str> {
+pub(crate) fn collision(view: &View, name: &str) -> Option<String> {
     if !name.contains(['.', '_']) {
         return None;
     }
     let fold = |byte: u8| if byte == b'.' { b'_' } else { byte };
-    let same = |other: &&str| {
-        *other != name && other.len() == name.len() && other.bytes().map(fold).eq(name.bytes().map(fold))
+    let same = |other: &String| {
+        other != name && other.len() == name.len() && other.bytes().map(fold).eq(name.bytes().map(fold))
     };
-    view.iter().map(|info| info.name.as_str()).find(same)
+    view.iter().map(|info| info.topic()).find(same)
 }
 
 #[cfg(test)]

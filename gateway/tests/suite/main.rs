@@ -9,6 +9,7 @@ mod groups;
 mod hostile;
 mod load;
 mod offsets;
+mod pk;
 mod produce;
 mod topics;
 mod typed;

@@ -137,7 +137,6 @@ async fn what_is_no_typed_table_is_refused_by_name() {
         ("t", schema("a INT, a INT"), ErrorCode::InvalidConfig),
         ("t", schema("a WRONG"), ErrorCode::InvalidConfig),
         ("t", schema("a INT) WITH ('x' = 'y'"), ErrorCode::InvalidConfig),
-        ("t", schema("a INT, PRIMARY KEY (a) NOT ENFORCED"), ErrorCode::InvalidConfig),
         ("t", vec![("table.schema", "a INT"), ("table.log.tll", "1 d")], ErrorCode::InvalidConfig),
         ("t", vec![("table.schema", "a INT"), ("bucket.num", "3")], ErrorCode::InvalidConfig),
         ("t", vec![("table.log.ttl", "1 d")], ErrorCode::InvalidConfig),

@@ -254,7 +254,15 @@ impl World {
             let around =
                 Surroundings { disk: Arc::clone(&disk), clock: Arc::clone(&self.clock) as _, root: root.into() };
             let (id, point) = (bucket_id(bucket), points.get(&bucket_id(bucket)).copied());
-            let opened = Tablet::open(around, id, Shape { kind: BatchKind::Kafka, hashed: false }, Arc::clone(options), epoch, point, clean);
+            let opened = Tablet::open(
+                around,
+                id,
+                Shape { kind: BatchKind::Kafka, hashed: false },
+                Arc::clone(options),
+                epoch,
+                point,
+                clean,
+            );
             let (tablet, quarantined) = opened.map_err(text)?;
             ensure!(!clean || quarantined == 0, "bucket {bucket} lost {quarantined} bytes after a clean stop");
             tablets.push(tablet);

@@ -79,7 +79,7 @@ impl Api for DescribeTopicPartitions {
         let mut left = request.response_partition_limit.clamp(1, PARTITIONS_MAX) as u32;
         let all = request.topics.is_empty();
         let mut wanted: Vec<String> = if all {
-            cx.broker.backend.tables().iter().map(|info| info.name.clone()).collect()
+            cx.broker.backend.tables().iter().map(|info| info.topic()).collect()
         } else {
             request.topics.iter().map(|topic| topic.name.to_string()).collect()
         };

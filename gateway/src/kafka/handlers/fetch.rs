@@ -14,15 +14,14 @@ use std::time::Duration;
 
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
 use sluice_engine::BucketId;
-use sluice_engine::catalog::{TableInfo, table_options};
+use sluice_engine::catalog::TableInfo;
 use sluice_engine::tablet::{Batches, Offsets};
 use sluice_protocol::ErrorCode;
 use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::convert::json::TimestampStyle;
-use crate::convert::rows;
+use crate::convert::encode::Encoder;
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::check_epoch;
 use crate::kafka::error::code_of;
@@ -189,14 +188,6 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
     }
 }
 
-/// How a table's timestamps are written in JSON.
-fn style_of(info: &TableInfo) -> TimestampStyle {
-    match table_options::value(&info.options, "kafka.json.timestamp-format") {
-        Some("iso-8601") => TimestampStyle::Iso8601,
-        _ => TimestampStyle::Sql,
-    }
-}
-
 /// Batches as Kafka has them: those of a raw table as they are stored, those of a typed table converted.
 async fn read_batches(
     cx: &Context,
@@ -204,12 +195,11 @@ async fn read_batches(
     bucket: BucketId,
     max_bytes: usize,
 ) -> sluice_engine::Result<Batches> {
-    let typed = wanted.table.as_ref().and_then(|info| info.typed.as_ref().map(|table| (info, table)));
-    let Some((info, table)) = typed else {
+    let Some(encoder) = wanted.table.as_deref().and_then(Encoder::of) else {
         return cx.broker.backend.read(bucket, wanted.offset, max_bytes).await;
     };
     let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(STORED_MAX)).await?;
-    rows::encode(&table.schema, style_of(info), &stored, wanted.offset, max_bytes).map(Batches::Bytes)
+    encoder.encode(&stored, wanted.offset, max_bytes).map(Batches::Bytes)
 }
 
 fn resolve(cx: &Context, version: i16, request: &FetchRequest) -> Vec<WantedTopic> {

@@ -48,7 +48,7 @@ fn partition(broker: &Broker, info: &TableInfo, index: u32) -> MetadataResponseP
 
 fn known(broker: &Broker, info: &TableInfo, operations: bool) -> MetadataResponseTopic {
     MetadataResponseTopic::default()
-        .with_name(Some(text(info.name.clone()).into()))
+        .with_name(Some(text(info.topic()).into()))
         .with_topic_id(info.uuid)
         .with_partitions((0..info.buckets).map(|index| partition(broker, info, index)).collect())
         .with_topic_authorized_operations(if operations { TOPIC_OPERATIONS } else { NO_OPERATIONS })

@@ -98,7 +98,7 @@ fn resolve(broker: &Broker, offsets: &BTreeMap<Place, Committed>, asked: Asked) 
         let mut all: BTreeMap<String, Found> = BTreeMap::new();
         for ((topic, partition), committed) in offsets {
             if let Some(info) = tables.by_uuid(topic) {
-                all.entry(info.name.clone()).or_default().push((*partition, Some(committed.clone())));
+                all.entry(info.topic()).or_default().push((*partition, Some(committed.clone())));
             }
         }
         return all.into_iter().map(|(name, slots)| (text(name).into(), slots)).collect();
@@ -179,7 +179,7 @@ impl Api for OffsetDelete {
             if let Some(info) = cx.broker.topic(&topic.name) {
                 let partitions = topic.partitions.iter().map(|part| part.partition_index);
                 let partitions = partitions.filter(|partition| cx.broker.bucket(&info, *partition).is_ok());
-                known.push((info.name.clone(), info.uuid, partitions.collect()));
+                known.push((info.topic(), info.uuid, partitions.collect()));
             }
         }
         let kept = match cx.broker.coordinator.delete_offsets(&request.group_id, known).await {

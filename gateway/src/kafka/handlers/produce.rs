@@ -19,14 +19,16 @@ use kafka_protocol::messages::{
     ApiKey, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse, ProducerId,
 };
 use sluice_engine::catalog::TableInfo;
+use sluice_engine::catalog::descriptor::ValidTable;
+use sluice_engine::kv_tablet::Rules;
 use sluice_engine::log::head::ProducerRange;
 use sluice_engine::row::batch::append_only;
 use sluice_engine::tablet::{Appended, LogBatch, RawBatch, Refusal, prepare};
-use sluice_engine::{Acks, BucketId, ErrorKind, PendingAppend};
+use sluice_engine::{Acks, BucketId, ErrorKind, PendingAppend, UpsertRequest};
 use sluice_protocol::batch::BatchHeader;
 use sluice_protocol::{DecodeError, ErrorCode};
 
-use crate::convert::rows::{self, Refused};
+use crate::convert::decode::{self, Refused};
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::error::code_of;
 use crate::kafka::{Broker, names, text};
@@ -106,17 +108,36 @@ impl From<Refused> for Fault {
     }
 }
 
-/// What is appended: the batch as it came, or its rows where the table has a schema.
-fn log_batch(cx: &Context, info: &TableInfo, bucket: BucketId, raw: RawBatch) -> Result<LogBatch, Fault> {
-    let Some(table) = &info.typed else { return Ok(raw.into()) };
-    let decoded = rows::decode(&table.schema, &raw.bytes)?;
+/// A log batch of the rows that a batch for a typed log table holds.
+fn typed_batch(cx: &Context, table: &ValidTable, bucket: BucketId, raw: &RawBatch) -> Result<LogBatch, Fault> {
+    let decoded = decode::rows(&table.schema, &raw.bytes)?;
     cx.broker.metrics.headers_dropped.inc_by(decoded.headers_dropped);
-    let batch = append_only(bucket, &table.schema, &decoded.rows, ProducerRange::of(&raw.header))?;
+    let batch = append_only(bucket, &table.schema, &decoded.items, ProducerRange::of(&raw.header))?;
     if batch.bytes.len() > TYPED_BATCH_MAX {
         let what = format!("a batch of {} bytes of rows is larger than {TYPED_BATCH_MAX}", batch.bytes.len());
         return Err(sluice_engine::Error::new(ErrorKind::TooLarge, what).into());
     }
     Ok(LogBatch::Typed(batch))
+}
+
+/// Upserts and deletes what a batch for a PK table holds; the answer is about the bucket that was addressed.
+async fn upsert(
+    cx: &Context,
+    info: &TableInfo,
+    rules: &Rules,
+    bucket: BucketId,
+    raw: &RawBatch,
+    acks: Acks,
+) -> Result<PendingAppend, Fault> {
+    let decoded = decode::ops(info, rules, &raw.bytes)?;
+    cx.broker.metrics.headers_dropped.inc_by(decoded.headers_dropped);
+    let range = ProducerRange::of(&raw.header);
+    let request = UpsertRequest { source: Some(bucket.bucket), range, ops: decoded.items, acks };
+    let pending = cx.broker.backend.upsert(bucket.table, request).await?;
+    Ok(Box::pin(async move {
+        let nothing = || sluice_engine::Error::new(ErrorKind::Internal, "an upsert has no place");
+        pending.await?.source.ok_or_else(nothing)
+    }))
 }
 
 async fn queue(
@@ -144,11 +165,16 @@ async fn queue(
             log_start: -1,
         });
     }
-    cx.broker.metrics.produced_bytes.inc_by(raw.bytes.len() as u64);
-    cx.broker.metrics.produced_records.inc_by(raw.header.record_count.unsigned_abs().into());
+    let (bytes, records) = (raw.bytes.len() as u64, raw.header.record_count.unsigned_abs().into());
     let wait = if acks == -1 { Acks::All } else { Acks::Leader };
-    let batch = log_batch(cx, info, bucket, raw)?;
-    Ok(cx.broker.backend.append(bucket, batch, wait).await?)
+    let pending = match (&info.typed, info.rules()) {
+        (None, _) => cx.broker.backend.append(bucket, raw.into(), wait).await?,
+        (Some(table), None) => cx.broker.backend.append(bucket, typed_batch(cx, table, bucket, &raw)?, wait).await?,
+        (Some(_), Some(rules)) => upsert(cx, info, &rules, bucket, &raw, wait).await?,
+    };
+    cx.broker.metrics.produced_bytes.inc_by(bytes);
+    cx.broker.metrics.produced_records.inc_by(records);
+    Ok(pending)
 }
 
 fn find(broker: &Broker, version: i16, topic: &TopicKey) -> Result<std::sync::Arc<TableInfo>, ErrorCode> {

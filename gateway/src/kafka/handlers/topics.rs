@@ -19,8 +19,7 @@ use kafka_protocol::messages::{
 };
 use sluice_engine::Error;
 use sluice_engine::catalog::descriptor::TableDescriptor;
-use sluice_engine::catalog::options::check_all;
-use sluice_engine::catalog::{DEFAULT_BUCKETS, TableInfo, TypedPlan, plan_typed};
+use sluice_engine::catalog::{DEFAULT_BUCKETS, TableInfo, TableKind, TypedPlan, check_options, plan_typed};
 use sluice_engine::row::Schema;
 use sluice_flight::ddl::{self, DdlError};
 use sluice_protocol::ErrorCode;
@@ -103,7 +102,7 @@ fn plan(cx: &Context, topic: &CreatableTopic, earlier: &HashMap<String, String>)
         return Err((ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.")));
     }
     let in_request = earlier.get(&names::folded(name));
-    if let Some(other) = names::collision(&tables, name).or(in_request.map(String::as_str)) {
+    if let Some(other) = names::collision(&tables, name).or(in_request.cloned()) {
         return Err((
             ErrorCode::InvalidTopicException,
             format!("Topic '{name}' collides with existing topic: {other}"),
@@ -131,10 +130,10 @@ fn plan(cx: &Context, topic: &CreatableTopic, earlier: &HashMap<String, String>)
     let fault = |error: Error| (config_code_of(&error), error.message);
     if let Some(schema) = schema {
         let descriptor = described(&schema, partitions as u32, &options).map_err(fault)?;
-        let TypedPlan { table, buckets, options } = plan_typed(name, &descriptor).map_err(fault)?;
+        let TypedPlan { table, buckets, options } = plan_typed(tables.locate(name).1, &descriptor).map_err(fault)?;
         return Ok(Plan { buckets, options, typed: Some((descriptor, table.schema)) });
     }
-    check_all(&options).map_err(fault)?;
+    check_options(TableKind::Raw, &options).map_err(fault)?;
     Ok(Plan { buckets: partitions as u32, options, typed: None })
 }
 
@@ -303,7 +302,7 @@ impl Api for DeleteTopics {
             };
             let result = DeletableTopicResult::default();
             responses.push(match outcome {
-                Ok(info) => result.with_name(Some(text(info.name.clone()).into())).with_topic_id(info.uuid),
+                Ok(info) => result.with_name(Some(text(info.topic()).into())).with_topic_id(info.uuid),
                 Err((code, message)) => result
                     .with_name(name.map(|name| text(name).into()))
                     .with_topic_id(id)
