@@ -44,6 +44,8 @@ pub struct Step {
     pub used: usize,
     /// The offset behind it.
     pub next: i64,
+    /// When it was appended, ms; of a raw batch its largest timestamp.
+    pub timestamp: i64,
 }
 
 /// Decodes the first batch of `stored`: those of its records whose offsets lie in `from..end`. One at a time, for a
@@ -63,7 +65,7 @@ pub fn step(info: &TableInfo, stored: &[u8], from: i64, end: i64) -> Result<Step
             Scanned::Typed(rows.filter(|(at, ..)| (from..end).contains(at)).collect())
         }
     };
-    Ok(Step { scanned, used: batch.len(), next: head.last_offset().saturating_add(1) })
+    Ok(Step { scanned, used: batch.len(), next: head.last_offset().saturating_add(1), timestamp: head.max_timestamp })
 }
 
 fn raw_records(batch: &[u8], from: i64, end: i64) -> Result<Vec<RawRecord>> {

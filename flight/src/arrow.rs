@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use sluice_engine::catalog::TableInfo;
 use sluice_engine::row::{self, Datum, Row};
-use sluice_engine::scan::{RawRecord, Scanned};
+use sluice_engine::scan::RawRecord;
 
 const UTC: &str = "UTC";
 
@@ -28,7 +28,8 @@ fn unit(precision: u8) -> TimeUnit {
     }
 }
 
-fn data_type(of: row::DataType) -> DataType {
+/// The Arrow type of a column's.
+pub(crate) fn data_type(of: row::DataType) -> DataType {
     match of {
         row::DataType::Boolean => DataType::Boolean,
         row::DataType::TinyInt => DataType::Int8,
@@ -77,25 +78,25 @@ pub(crate) fn schema_of(info: &TableInfo) -> SchemaRef {
     Arc::new(schema)
 }
 
-/// Rows of one bucket as a record batch of [`schema_of`].
+/// Columns of rows.
 ///
 /// # Errors
 /// When a value is none of its column's type, or too large for it.
-pub(crate) fn batch_of(info: &TableInfo, bucket: u32, scanned: &Scanned) -> Result<RecordBatch, ArrowError> {
-    let schema = schema_of(info);
-    match (scanned, &info.typed) {
-        (Scanned::Raw(records), _) => raw_batch(schema, bucket, records),
-        (Scanned::Typed(rows), Some(table)) => {
-            let rows: Vec<&Row> = rows.iter().map(|(_, _, row)| row).collect();
-            let columns = table.schema.columns.iter().enumerate();
-            let arrays = columns.map(|(at, column)| column_of(column, &rows, at)).collect::<Result<_, _>>()?;
-            RecordBatch::try_new(schema, arrays)
-        }
-        (Scanned::Typed(_), None) => Err(ArrowError::SchemaError("rows of a table without a schema".to_owned())),
-    }
+pub(crate) fn columns_of(
+    schema: &row::Schema,
+    places: impl IntoIterator<Item = usize>,
+    rows: &[&Row],
+) -> Result<Vec<ArrayRef>, ArrowError> {
+    let none = |at| ArrowError::SchemaError(format!("there is no column {at}"));
+    let one = |at: usize| column_of(schema.columns.get(at).ok_or_else(|| none(at))?, rows, at);
+    places.into_iter().map(one).collect()
 }
 
-fn raw_batch(schema: SchemaRef, bucket: u32, records: &[RawRecord]) -> Result<RecordBatch, ArrowError> {
+/// Records of a raw table's bucket as a record batch.
+///
+/// # Errors
+/// INTERNAL only: the columns are those of the schema.
+pub(crate) fn raw_batch(schema: SchemaRef, bucket: u32, records: &[RawRecord]) -> Result<RecordBatch, ArrowError> {
     let (mut keys, mut values) = (BinaryBuilder::new(), BinaryBuilder::new());
     let header = StructBuilder::from_fields(header_fields(), 0);
     let item = Field::new("item", DataType::Struct(header_fields()), false);

@@ -1,15 +1,23 @@
-//! Arrow Flight: tables as streams of record batches; and Flink's DDL.
+//! Arrow Flight and Flight SQL: tables as streams of record batches, lookups, writes, and SQL with Flink's DDL.
 
 mod arrow;
+mod command;
 pub mod ddl;
 mod execute;
+mod lookup;
 mod metadata;
+mod put;
+mod query;
+mod relation;
+mod rows;
 mod scan;
 mod service;
+mod session;
 mod sql;
 pub mod status;
 mod tables;
 mod ticket;
+mod write;
 
 use std::sync::Arc;
 
@@ -17,9 +25,11 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use sluice_engine::Backend;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 
 pub use service::Service;
+use session::Connection;
 
 /// Largest message that a client may send, bytes.
 const MESSAGE_MAX: usize = 64 << 20;
@@ -44,6 +54,12 @@ pub async fn serve(
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let server = tonic::transport::Server::builder().http2_max_header_list_size(HEADERS_MAX).add_service(service);
-    let served = server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await;
+    let connections = TcpListenerStream::new(listener).map(|accepted| {
+        let stream = accepted?;
+        // Small answers must not wait for more to go with them.
+        stream.set_nodelay(true)?;
+        Ok::<_, std::io::Error>(Connection::new(stream))
+    });
+    let served = server.serve_with_incoming_shutdown(connections, stopped).await;
     served.map_err(|error| error.to_string())
 }

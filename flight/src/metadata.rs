@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::metadata::{
     SqlInfoData, SqlInfoDataBuilder, XdbcTypeInfo, XdbcTypeInfoData, XdbcTypeInfoDataBuilder,
 };
 use arrow_flight::sql::{
-    CommandGetCatalogs, CommandGetDbSchemas, CommandGetTableTypes, CommandGetTables, Nullable, Searchable, SqlInfo,
-    SqlSupportedTransaction, XdbcDataType,
+    CommandGetCatalogs, CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetTableTypes, CommandGetTables, Nullable,
+    Searchable, SqlInfo, SqlSupportedTransaction, XdbcDataType,
 };
 use sluice_engine::catalog::{DEFAULT_DATABASE, View};
 
@@ -31,9 +31,7 @@ pub(crate) fn catalogs(query: CommandGetCatalogs) -> Built {
 
 pub(crate) fn schemas(query: CommandGetDbSchemas, view: &View) -> Built {
     let mut builder = query.into_builder();
-    let mut databases: std::collections::BTreeSet<_> = view.iter().map(|table| table.database.as_str()).collect();
-    databases.insert(DEFAULT_DATABASE);
-    for database in databases {
+    for database in view.databases() {
         builder.append(CATALOG, database);
     }
     builder.build()
@@ -57,12 +55,29 @@ fn text(name: &str, nullable: bool) -> Field {
     Field::new(name, DataType::Utf8, nullable)
 }
 
-/// No table has a primary key yet.
-pub(crate) fn primary_keys() -> RecordBatch {
+/// The columns of a table's primary key.
+pub(crate) fn primary_keys(query: &CommandGetPrimaryKeys, view: &View) -> Built {
     let columns = [("catalog_name", true), ("db_schema_name", true), ("table_name", false), ("column_name", false)];
     let mut fields: Vec<Field> = columns.into_iter().map(|(name, nullable)| text(name, nullable)).collect();
     fields.extend([text("key_name", true), Field::new("key_sequence", DataType::Int32, false)]);
-    RecordBatch::new_empty(Arc::new(Schema::new(fields)))
+    let database = query.db_schema.as_deref().unwrap_or(DEFAULT_DATABASE);
+    let known = query.catalog.as_deref().is_none_or(|catalog| catalog == CATALOG);
+    let table = view.find(database, &query.table).filter(|_| known).and_then(|info| info.typed.as_ref());
+    let columns = table.map(|table| {
+        let column = |at: &usize| table.schema.columns.get(*at).map(|column| column.name.as_str());
+        table.schema.primary_key.iter().filter_map(column).collect::<Vec<_>>()
+    });
+    let columns = columns.unwrap_or_default();
+    let same = |value: Option<&str>| -> ArrayRef { Arc::new(StringArray::from(vec![value; columns.len()])) };
+    let arrays = vec![
+        same(Some(CATALOG)),
+        same(Some(database)),
+        same(Some(&query.table)),
+        Arc::new(StringArray::from(columns.clone())),
+        same(None),
+        Arc::new(Int32Array::from_iter_values(1..=columns.len() as i32)),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
 
 /// There are no foreign keys.
@@ -84,16 +99,16 @@ pub(crate) fn sql_info() -> Result<SqlInfoData, FlightError> {
     infos.append(SqlInfo::FlightSqlServerName, "Sluice");
     infos.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
     infos.append(SqlInfo::FlightSqlServerArrowVersion, arrow::ARROW_VERSION);
-    infos.append(SqlInfo::FlightSqlServerReadOnly, true);
+    infos.append(SqlInfo::FlightSqlServerReadOnly, false);
     infos.append(SqlInfo::FlightSqlServerSql, true);
     infos.append(SqlInfo::FlightSqlServerSubstrait, false);
     // Read by ADBC when it connects (flight.md §1.6).
     infos.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::None as i32);
     infos.append(SqlInfo::FlightSqlServerCancel, false);
-    infos.append(SqlInfo::FlightSqlServerBulkIngestion, false);
+    infos.append(SqlInfo::FlightSqlServerBulkIngestion, true);
     infos.append(SqlInfo::SqlDdlCatalog, false);
-    infos.append(SqlInfo::SqlDdlSchema, false);
-    infos.append(SqlInfo::SqlDdlTable, false);
+    infos.append(SqlInfo::SqlDdlSchema, true);
+    infos.append(SqlInfo::SqlDdlTable, true);
     infos.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
     infos.append(SqlInfo::SqlAllTablesAreSelectable, true);
     infos.append(SqlInfo::SqlSupportsNonNullableColumns, true);
@@ -132,7 +147,7 @@ pub(crate) fn xdbc_types() -> Result<XdbcTypeInfoData, FlightError> {
             literal_suffix: quote.map(str::to_owned),
             nullable: Nullable::NullabilityNullable,
             case_sensitive: matches!(name, "CHAR" | "STRING"),
-            searchable: Searchable::None,
+            searchable: Searchable::Full,
             local_type_name: Some(name.to_owned()),
             sql_data_type: number,
             ..XdbcTypeInfo::default()

@@ -4,21 +4,26 @@
 
 use std::sync::Arc;
 
+use arrow_flight::error::FlightError;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, HandshakeResponse,
     PollInfo, PutResult, SchemaResult, Ticket,
 };
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use sluice_engine::Backend;
 use sluice_engine::catalog::TableInfo;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::command::Command;
+use crate::lookup::Lookups;
+use crate::put;
+use crate::query::Engine;
 use crate::sql::Sql;
-use crate::tables::{Items, Reply, Tables};
-use crate::ticket::is_ours;
+use crate::tables::{Items, Reply, Tables, one_batch};
+use crate::ticket::{Work, is_ours};
 
 /// What clients that insist on a token are given; there is no authentication, so it opens nothing.
 const TOKEN: &str = "Bearer anonymous";
@@ -41,20 +46,13 @@ impl Service {
     /// # Errors
     /// INTERNAL only.
     pub fn new(backend: Arc<dyn Backend>) -> Result<Self, Status> {
+        let engine = Arc::new(Engine::new(Arc::clone(&backend))?);
         let tables = Arc::new(Tables::new(backend));
-        Ok(Self { sql: Sql::new(Arc::clone(&tables))?, tables })
+        Ok(Self { sql: Sql::new(Arc::clone(&tables), engine)?, tables })
     }
 
-    /// The table that a path names.
-    fn table(&self, path: &[String]) -> Result<Arc<TableInfo>, Status> {
-        match path {
-            [table] => self.tables.find(None, table),
-            [database, table] => self.tables.find(Some(database), table),
-            _ => {
-                let what = format!("a path of {} parts; expected [database, table]", path.len());
-                Err(Status::invalid_argument(what))
-            }
-        }
+    fn lookups(&self, table: &str) -> Result<Lookups, Status> {
+        Lookups::new(Arc::clone(&self.tables.backend), self.tables.named(table)?)
     }
 
     async fn info(&self, request: Request<FlightDescriptor>) -> Result<FlightInfo, Status> {
@@ -62,8 +60,8 @@ impl Service {
             return Ok(self.sql.get_flight_info(request).await?.into_inner());
         }
         let descriptor = request.into_inner();
-        let table = self.table(&descriptor.path)?;
-        self.tables.flight(&table, None, descriptor, |ticket| ticket)
+        let table = self.tables.at(&descriptor.path)?;
+        self.tables.flight(&table, descriptor)
     }
 }
 
@@ -92,7 +90,7 @@ impl FlightService for Service {
         }
         let info = |table: &Arc<TableInfo>| {
             let path = vec![table.database.clone(), table.name.clone()];
-            self.tables.flight(table, None, FlightDescriptor::new_path(path), |ticket| ticket)
+            self.tables.flight(table, FlightDescriptor::new_path(path))
         };
         let infos: Vec<_> = self.tables.backend.tables().iter().map(info).collect();
         Ok(Response::new(stream::iter(infos).boxed()))
@@ -113,18 +111,38 @@ impl FlightService for Service {
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Reply<Self::DoGetStream> {
-        if is_ours(&request.get_ref().ticket) {
-            return self.tables.stream(&request.get_ref().ticket);
+        let ticket = &request.get_ref().ticket;
+        if is_ours(ticket) {
+            return match self.tables.tickets.read(ticket)? {
+                Work::Scan(scan) => self.tables.stream(scan).await,
+                Work::Query(_) => Err(Status::invalid_argument("a prepared statement is no ticket")),
+            };
         }
-        self.sql.do_get(request).await
+        match Command::read(ticket)? {
+            Some(Command::Lookup(lookup)) => {
+                let lookups = self.lookups(&lookup.table)?;
+                Ok(Response::new(one_batch(lookups.of_json(&lookup.keys).await?)))
+            }
+            Some(Command::Put(_)) => Err(Status::invalid_argument("DoGet reads: put rows by DoPut")),
+            None => self.sql.do_get(request).await,
+        }
     }
 
     async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Reply<Self::DoPutStream> {
-        self.sql.do_put(request).await
+        put::put(&self.tables, &self.sql, request).await.map(Response::new)
     }
 
-    async fn do_exchange(&self, _request: Request<Streaming<FlightData>>) -> Reply<Self::DoExchangeStream> {
-        Err(Status::unimplemented("DoExchange is not offered yet"))
+    async fn do_exchange(&self, request: Request<Streaming<FlightData>>) -> Reply<Self::DoExchangeStream> {
+        let mut sent = request.into_inner();
+        let first = sent.message().await?.ok_or_else(|| Status::invalid_argument("no message came"))?;
+        let descriptor = first.flight_descriptor.clone().unwrap_or_default();
+        let lookups = match Command::read(&descriptor.cmd)? {
+            Some(Command::Lookup(lookup)) => self.lookups(&lookup.table)?,
+            _ => return Err(Status::invalid_argument(r#"DoExchange takes the command {"lookup": {"table": "…"}}"#)),
+        };
+        let first = stream::iter((!first.data_header.is_empty()).then_some(Ok(first)));
+        let rest = sent.map_err(|status| FlightError::Tonic(Box::new(status)));
+        Ok(Response::new(lookups.exchange(first.chain(rest))))
     }
 
     async fn do_action(&self, request: Request<Action>) -> Reply<Self::DoActionStream> {

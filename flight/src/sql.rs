@@ -1,38 +1,49 @@
-//! Flight SQL: browsing, and `SELECT * FROM` one table. There is no SQL engine behind it yet.
+//! Flight SQL: browsing, statements and prepared statements over [`Engine`]. Handles and tickets hold all that is
+//! needed to run them, signed, so nothing is kept between requests.
 
-use std::sync::Arc;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::metadata::{SqlInfoData, XdbcTypeInfoData};
-use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
+use arrow_flight::sql::server::FlightSqlService;
 use arrow_flight::sql::{
     ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
     Any, CommandGetCatalogs, CommandGetCrossReference, CommandGetDbSchemas, CommandGetExportedKeys,
     CommandGetImportedKeys, CommandGetPrimaryKeys, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
-    CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementQuery,
-    CommandStatementUpdate, ProstMessageExt, SqlInfo, TicketStatementQuery,
+    CommandGetXdbcTypeInfo, CommandPreparedStatementQuery, CommandStatementQuery, ProstMessageExt, SqlInfo,
+    TicketStatementQuery,
 };
-use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
+use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
+use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use crate::ddl::parse_select;
-use crate::execute::execute;
 use crate::metadata;
-use crate::tables::{Items, Reply, Tables, internal, one_batch};
+use crate::query::{Engine, Parameters, count_schema};
+use crate::scan::Batches;
+use crate::session::Session;
+use crate::tables::{Items, Reply, Tables, internal, one_batch, sent};
+use crate::ticket::{Query, Work};
 
-/// Longest text of a statement, bytes.
-const TEXT_MAX: usize = 1 << 20;
+/// How many statements that changed something are remembered, so that none runs twice.
+const RUN_MAX: usize = 100_000;
 
 type Built = Result<RecordBatch, FlightError>;
 
 /// The inner service: commands of Flight SQL.
 pub(crate) struct Sql {
     tables: Arc<Tables>,
+    engine: Arc<Engine>,
     infos: SqlInfoData,
     types: XdbcTypeInfoData,
+    /// Ids of statements that ran by a ticket, the oldest first.
+    run: Mutex<(HashSet<Vec<u8>>, VecDeque<Vec<u8>>)>,
 }
 
 /// A flight whose one ticket is the command itself.
@@ -57,34 +68,145 @@ fn wrapped(ticket: Vec<u8>) -> Vec<u8> {
     TicketStatementQuery { statement_handle: ticket.into() }.as_any().encode_to_vec()
 }
 
-fn checked(text: &str) -> Result<&str, Status> {
-    if text.len() <= TEXT_MAX {
-        return Ok(text);
-    }
-    Err(Status::invalid_argument(format!("a statement of {} bytes; {TEXT_MAX} at most", text.len())))
+/// A schema as Flight SQL has it in messages.
+fn schema_bytes(schema: &Schema) -> Result<bytes::Bytes, Status> {
+    let message: Result<IpcMessage, _> = SchemaAsIpc::new(schema, &IpcWriteOptions::default()).try_into();
+    message.map(|IpcMessage(bytes)| bytes).map_err(internal)
 }
 
-/// The text of a prepared statement, which is its handle: so any server can run it, and none keeps it.
-fn prepared_text(handle: &[u8]) -> Result<&str, Status> {
-    std::str::from_utf8(handle).map_err(|_| Status::not_found("no such prepared statement"))
+/// Rows of parameters as they are kept in a handle.
+pub(crate) fn packed(batch: &RecordBatch) -> Result<Vec<u8>, Status> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(internal)?;
+    writer.write(batch).map_err(internal)?;
+    writer.into_inner().map_err(internal)
+}
+
+/// The rows of parameters in a handle; `None` where it has none.
+fn unpacked(bytes: &[u8]) -> Result<Option<RecordBatch>, Status> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let batches = StreamReader::try_new(bytes, None).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    Ok(batches.map_err(internal)?.pop())
 }
 
 impl Sql {
     /// # Errors
     /// INTERNAL only.
-    pub(crate) fn new(tables: Arc<Tables>) -> Result<Self, Status> {
+    pub(crate) fn new(tables: Arc<Tables>, engine: Arc<Engine>) -> Result<Self, Status> {
         let infos = metadata::sql_info().map_err(internal)?;
         let types = metadata::xdbc_types().map_err(internal)?;
-        Ok(Self { tables, infos, types })
+        Ok(Self { tables, engine, infos, types, run: Mutex::default() })
     }
 
-    /// The flight of a query.
-    fn query(&self, text: &str, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
-        let select = parse_select(checked(text)?).map_err(|error| {
-            Status::unimplemented(format!("only SELECT * FROM [database.]table [LIMIT n] is offered yet; {error}"))
-        })?;
-        let table = self.tables.find(select.table.database.as_deref(), &select.table.table)?;
-        self.tables.flight(&table, select.limit, descriptor, wrapped)
+    /// The session of a request.
+    ///
+    /// # Errors
+    /// NOT_FOUND for a database that its headers name.
+    pub(crate) fn session<T>(&self, request: &Request<T>) -> Result<Session, Status> {
+        Session::of_request(request.extensions(), request.metadata(), &self.tables.backend.tables())
+    }
+
+    /// The flight of a statement. It runs when the ticket is redeemed.
+    async fn flight(&self, query: Query, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+        let described = self.engine.describe(&query.text, &query.database).await?;
+        let schema = described.schema.unwrap_or_else(count_schema);
+        let ticket = Query { id: uuid::Uuid::new_v4().as_bytes().to_vec(), ..query };
+        let ticket = wrapped(self.tables.tickets.make(Work::Query(ticket))?);
+        let info = FlightInfo::new().try_with_schema(&schema).map_err(internal)?;
+        let info = info.with_endpoint(FlightEndpoint::new().with_ticket(Ticket::new(ticket)));
+        Ok(info.with_descriptor(descriptor).with_total_records(-1).with_total_bytes(-1))
+    }
+
+    /// The prepared statement that a handle stands for.
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub(crate) fn prepared(&self, handle: &[u8]) -> Result<Query, Status> {
+        match self.tables.tickets.read(handle) {
+            Ok(Work::Query(query)) => Ok(query),
+            _ => Err(Status::not_found("no such prepared statement")),
+        }
+    }
+
+    /// The handle of a prepared statement with parameters.
+    ///
+    /// # Errors
+    /// INTERNAL only.
+    pub(crate) fn handle(&self, query: Query) -> Result<Vec<u8>, Status> {
+        self.tables.tickets.make(Work::Query(query))
+    }
+
+    /// Runs a ticket's statement.
+    async fn redeem(&self, query: Query, session: &Session) -> Result<(SchemaRef, Batches), Status> {
+        let described = self.engine.describe(&query.text, &query.database).await?;
+        let session = if session.database() == query.database { session.clone() } else { Session::of(&query.database) };
+        if described.schema.is_none() {
+            self.only_once(&query.id)?;
+        }
+        let parameters = unpacked(&query.parameters)?;
+        let Some(rows) = parameters else { return self.engine.query(&query.text, &session, None).await };
+        if described.schema.is_none() {
+            let count = self.update_rows(&query.text, &session, &rows).await?;
+            return crate::query::counted(count);
+        }
+        let schema = described.schema.unwrap_or_else(count_schema);
+        let (engine, text) = (Arc::clone(&self.engine), query.text);
+        let each = stream::iter((0..rows.num_rows()).map(Ok::<_, Status>)).and_then(move |row| {
+            let (engine, text, session, rows) = (Arc::clone(&engine), text.clone(), session.clone(), rows.clone());
+            async move {
+                let parameters = Parameters::of_row(&rows, row)?;
+                Ok(engine.query(&text, &session, Some(&parameters)).await?.1)
+            }
+        });
+        let declared = Arc::clone(&schema);
+        let batches = each.try_flatten().map(move |batch| crate::query::declare(batch?, &declared));
+        Ok((schema, batches.boxed()))
+    }
+
+    /// Runs a change for each row of parameters.
+    ///
+    /// # Errors
+    /// Why one did not run; those before it did.
+    pub(crate) async fn update_rows(&self, text: &str, session: &Session, rows: &RecordBatch) -> Result<i64, Status> {
+        let mut count = 0;
+        for row in 0..rows.num_rows() {
+            let parameters = Parameters::of_row(rows, row)?;
+            count += self.engine.update(text, session, Some(&parameters)).await?;
+        }
+        Ok(count)
+    }
+
+    /// Runs a statement for what it changes, once for each row of parameters.
+    ///
+    /// # Errors
+    /// Why it did not run.
+    pub(crate) async fn update(
+        &self,
+        query: &Query,
+        session: &Session,
+        rows: Option<&RecordBatch>,
+    ) -> Result<i64, Status> {
+        let bound = unpacked(&query.parameters)?;
+        match rows.or(bound.as_ref()) {
+            Some(rows) => self.update_rows(&query.text, session, rows).await,
+            None => self.engine.update(&query.text, session, None).await,
+        }
+    }
+
+    /// Clients ask for a ticket's rows again after an error: what changes something must not run again (P76).
+    fn only_once(&self, id: &[u8]) -> Result<(), Status> {
+        let mut run = self.run.lock().map_err(internal)?;
+        if !run.0.insert(id.to_vec()) {
+            return Err(Status::invalid_argument("the statement of this ticket was run already"));
+        }
+        run.1.push_back(id.to_vec());
+        if run.1.len() > RUN_MAX
+            && let Some(oldest) = run.1.pop_front()
+        {
+            run.0.remove(&oldest);
+        }
+        Ok(())
     }
 }
 
@@ -99,35 +221,50 @@ impl FlightSqlService for Sql {
         query: CommandStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Reply<FlightInfo> {
-        self.query(&query.query, request.into_inner()).map(Response::new)
+        let database = self.session(&request)?.database();
+        let query = Query { text: query.query, database, ..Query::default() };
+        self.flight(query, request.into_inner()).await.map(Response::new)
     }
 
     async fn do_get_statement(
         &self,
         ticket: TicketStatementQuery,
-        _request: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Reply<<Self as FlightService>::DoGetStream> {
-        self.tables.stream(&ticket.statement_handle)
+        match self.tables.tickets.read(&ticket.statement_handle)? {
+            Work::Scan(scan) => self.tables.stream(scan).await,
+            Work::Query(query) => {
+                let (schema, batches) = self.redeem(query, &self.session(&request)?).await?;
+                Ok(Response::new(sent(schema, batches, bytes::Bytes::new())))
+            }
+        }
     }
 
     async fn do_action_create_prepared_statement(
         &self,
         query: ActionCreatePreparedStatementRequest,
-        _request: Request<Action>,
+        request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let info = self.query(&query.query, FlightDescriptor::default())?;
+        let database = self.session(&request)?.database();
+        let described = self.engine.describe(&query.query, &database).await?;
+        let handle = self.handle(Query { text: query.query, database, ..Query::default() })?;
         Ok(ActionCreatePreparedStatementResult {
-            prepared_statement_handle: query.query.into(),
-            dataset_schema: info.schema,
-            parameter_schema: Default::default(),
+            prepared_statement_handle: handle.into(),
+            // JDBC takes an empty schema for an update (flight.md §1.5.1).
+            dataset_schema: described.schema.map(|schema| schema_bytes(&schema)).transpose()?.unwrap_or_default(),
+            parameter_schema: match described.parameters.fields().is_empty() {
+                true => bytes::Bytes::new(),
+                false => schema_bytes(&described.parameters)?,
+            },
         })
     }
 
     async fn do_action_close_prepared_statement(
         &self,
-        _query: ActionClosePreparedStatementRequest,
-        _request: Request<Action>,
+        query: ActionClosePreparedStatementRequest,
+        request: Request<Action>,
     ) -> Result<(), Status> {
+        self.session(&request)?.unbind(&query.prepared_statement_handle);
         Ok(())
     }
 
@@ -136,24 +273,13 @@ impl FlightSqlService for Sql {
         query: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Reply<FlightInfo> {
-        let text = prepared_text(&query.prepared_statement_handle)?;
-        self.query(text, request.into_inner()).map(Response::new)
-    }
-
-    async fn do_put_statement_update(
-        &self,
-        update: CommandStatementUpdate,
-        _request: Request<PeekableFlightDataStream>,
-    ) -> Result<i64, Status> {
-        execute(&self.tables.backend, checked(&update.query)?).await
-    }
-
-    async fn do_put_prepared_statement_update(
-        &self,
-        update: CommandPreparedStatementUpdate,
-        _request: Request<PeekableFlightDataStream>,
-    ) -> Result<i64, Status> {
-        execute(&self.tables.backend, checked(prepared_text(&update.prepared_statement_handle)?)?).await
+        let handle = &query.prepared_statement_handle;
+        let mut prepared = self.prepared(handle)?;
+        if prepared.parameters.is_empty() {
+            // Older clients keep to the first handle after they bound parameters.
+            prepared.parameters = self.session(&request)?.bound(handle).unwrap_or_default();
+        }
+        self.flight(prepared, request.into_inner()).await.map(Response::new)
     }
 
     async fn do_get_fallback(&self, _request: Request<Ticket>, _message: Any) -> Reply<Items<FlightData>> {
@@ -250,15 +376,15 @@ impl FlightSqlService for Sql {
         query: CommandGetPrimaryKeys,
         request: Request<FlightDescriptor>,
     ) -> Reply<FlightInfo> {
-        metadata_info(&query, Ok(metadata::primary_keys()), request)
+        metadata_info(&query, metadata::primary_keys(&query, &self.tables.backend.tables()), request)
     }
 
     async fn do_get_primary_keys(
         &self,
-        _query: CommandGetPrimaryKeys,
+        query: CommandGetPrimaryKeys,
         _request: Request<Ticket>,
     ) -> Reply<Items<FlightData>> {
-        metadata_stream(Ok(metadata::primary_keys()))
+        metadata_stream(metadata::primary_keys(&query, &self.tables.backend.tables()))
     }
 
     async fn get_flight_info_exported_keys(

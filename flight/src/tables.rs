@@ -1,20 +1,24 @@
-//! What both doors of Flight share: names to tables, tables to flights, tickets to streams.
+//! What both doors of Flight share: names to relations, relations to flights, tickets to streams.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::{FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, Ticket};
+use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
 use sluice_engine::Backend;
 use sluice_engine::TableId;
 use sluice_engine::catalog::{DEFAULT_DATABASE, TableInfo};
 use tonic::{Response, Status};
 
-use crate::arrow::schema_of;
-use crate::ticket::{Scan, Tickets};
+use crate::query::no_table;
+use crate::relation::Relation;
+use crate::scan::{self, Batches};
+use crate::ticket::{Scan, Tickets, Work};
 
 pub(crate) type Reply<T> = Result<Response<T>, Status>;
 pub(crate) type Items<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -26,7 +30,7 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> Status {
 /// The tables of a backend, and this server's tickets.
 pub(crate) struct Tables {
     pub(crate) backend: Arc<dyn Backend>,
-    tickets: Tickets,
+    pub(crate) tickets: Tickets,
 }
 
 impl Tables {
@@ -34,58 +38,74 @@ impl Tables {
         Self { backend, tickets: Tickets::new() }
     }
 
-    /// A table by its name; `None` is the default database.
+    /// The table that a path names: `[table]` or `[database, table]`.
+    ///
+    /// # Errors
+    /// NOT_FOUND; INVALID_ARGUMENT for another path.
+    pub(crate) fn at(&self, path: &[String]) -> Result<Arc<TableInfo>, Status> {
+        let (database, table) = match path {
+            [table] => (DEFAULT_DATABASE, table.as_str()),
+            [database, table] => (database.as_str(), table.as_str()),
+            _ => {
+                let what = format!("a path of {} parts; expected [database, table]", path.len());
+                return Err(Status::invalid_argument(what));
+            }
+        };
+        let view = self.backend.tables();
+        view.find(database, table).cloned().ok_or_else(|| no_table(database, table))
+    }
+
+    /// The table that `database.table` names, or `table` of the default database.
     ///
     /// # Errors
     /// NOT_FOUND.
-    pub(crate) fn find(&self, database: Option<&str>, table: &str) -> Result<Arc<TableInfo>, Status> {
-        let database = database.unwrap_or(DEFAULT_DATABASE);
-        let tables = self.backend.tables();
-        let found = tables.by_name(table).filter(|info| info.database == database);
-        found.cloned().ok_or_else(|| Status::not_found(format!("no table '{table}' in database '{database}'")))
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<TableInfo>, Status> {
+        let view = self.backend.tables();
+        let found = name.split_once('.').and_then(|(database, table)| view.find(database, table));
+        let found = found.or_else(|| view.find(DEFAULT_DATABASE, name));
+        found.cloned().ok_or_else(|| Status::not_found(format!("no table is called '{name}'")))
     }
 
-    /// A flight of one endpoint for each bucket; with a limit, of one for all. No endpoint names a location: all
-    /// are read over the connection that asked (flight.md §1.4.5). `wrap` makes a ticket of the door.
+    /// A flight of one endpoint for each bucket. No endpoint names a location: all are read over the connection that
+    /// asked (flight.md §1.4.5).
     ///
     /// # Errors
     /// INTERNAL only.
-    pub(crate) fn flight(
-        &self,
-        info: &TableInfo,
-        limit: Option<u64>,
-        descriptor: FlightDescriptor,
-        wrap: impl Fn(Vec<u8>) -> Vec<u8>,
-    ) -> Result<FlightInfo, Status> {
-        let scan = |first_bucket, buckets| Scan { table: info.id, first_bucket, buckets, limit };
-        let scans: Vec<Scan> = match limit {
-            Some(_) => vec![scan(0, info.buckets)],
-            None => (0..info.buckets).map(|bucket| scan(bucket, 1)).collect(),
+    pub(crate) fn flight(&self, info: &Arc<TableInfo>, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+        let relation = Relation { info: Arc::clone(info), changelog: false };
+        let endpoint = |first_bucket| {
+            let work = Work::Scan(Scan { table: info.id, first_bucket, buckets: 1 });
+            Ok(FlightEndpoint::new().with_ticket(Ticket::new(self.tickets.make(work)?)))
         };
-        let endpoint = |scan: &Scan| {
-            let ticket = wrap(self.tickets.make(scan)?);
-            Ok(FlightEndpoint::new().with_ticket(Ticket::new(ticket)))
-        };
-        let endpoints = scans.iter().map(endpoint).collect::<Result<Vec<_>, Status>>()?;
-        let made = FlightInfo::new().try_with_schema(&schema_of(info)).map_err(internal)?;
+        let endpoints = (0..info.buckets).map(endpoint).collect::<Result<Vec<_>, Status>>()?;
+        let made = FlightInfo::new().try_with_schema(&relation.schema()).map_err(internal)?;
         let made = made.with_descriptor(descriptor).with_total_records(-1).with_total_bytes(-1);
         Ok(endpoints.into_iter().fold(made, FlightInfo::with_endpoint))
     }
 
-    /// What a ticket is for, as Flight sends it: the schema first, even where there are no rows.
+    /// What a scan's ticket is for, as Flight sends it: the schema first, even where there are no rows, and with it,
+    /// in `app_metadata`, the offset at which a reader of the bucket's log would go on.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for a foreign ticket, NOT_FOUND for a dropped table, and why a bucket cannot be read.
-    pub(crate) fn stream(&self, ticket: &[u8]) -> Reply<Items<FlightData>> {
-        let scan = self.tickets.read(ticket)?;
+    /// NOT_FOUND for a dropped table, and why a bucket cannot be read.
+    pub(crate) async fn stream(&self, scan: Scan) -> Reply<Items<FlightData>> {
         let found = self.backend.tables().by_id(TableId(scan.table)).cloned();
         let info = found.ok_or_else(|| Status::not_found("the table of this ticket was dropped"))?;
-        let (schema, buckets) = (schema_of(&info), scan.first_bucket..scan.first_bucket.saturating_add(scan.buckets));
-        let batches = crate::scan::rows(Arc::clone(&self.backend), info, buckets, scan.limit)?;
-        let encoder = FlightDataEncoderBuilder::new().with_schema(schema);
-        let encoded = encoder.build(batches.map_err(|status| FlightError::Tonic(Box::new(status))));
-        Ok(Response::new(encoded.map_err(Status::from).boxed()))
+        let relation = Relation { info, changelog: false };
+        let schema = relation.schema();
+        let buckets = scan.first_bucket..scan.first_bucket.saturating_add(scan.buckets);
+        let whole = scan::Scan::whole(relation, buckets);
+        let (offset, batches) = whole.rows_of_bucket(Arc::clone(&self.backend)).await?;
+        let about = format!(r#"{{"bucket":{},"offset":{offset}}}"#, scan.first_bucket);
+        Ok(Response::new(sent(schema, batches, about.into())))
     }
+}
+
+/// Record batches as Flight sends them.
+pub(crate) fn sent(schema: SchemaRef, batches: Batches, about: Bytes) -> Items<FlightData> {
+    let encoder = FlightDataEncoderBuilder::new().with_schema(schema).with_metadata(about);
+    let encoded = encoder.build(batches.map_err(|status| FlightError::Tonic(Box::new(status))));
+    encoded.map_err(Status::from).boxed()
 }
 
 /// One record batch as Flight sends it.

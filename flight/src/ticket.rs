@@ -1,4 +1,4 @@
-//! What a ticket says: which buckets of which table are to be read.
+//! What tickets and handles say: which buckets of which table are to be read, or which statement is to be run.
 //!
 //! One byte, the version 1; a protobuf message; the first 16 bytes of an HMAC-SHA-256 over both. The key is drawn at
 //! each start, so a ticket lives as long as the server that gave it. No protobuf message begins with a byte 1, which
@@ -12,6 +12,25 @@ use tonic::Status;
 const VERSION: u8 = 1;
 const TAG_LEN: usize = 16;
 
+/// What the bearer may have.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Grant {
+    /// A scan, or a statement.
+    #[prost(oneof = "Work", tags = "1, 2")]
+    pub(crate) work: Option<Work>,
+}
+
+/// What a ticket is for.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Work {
+    /// Rows of buckets.
+    #[prost(message, tag = "1")]
+    Scan(Scan),
+    /// A statement.
+    #[prost(message, tag = "2")]
+    Query(Query),
+}
+
 /// A scan of some neighbouring buckets, one after the other.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Scan {
@@ -24,9 +43,23 @@ pub(crate) struct Scan {
     /// How many buckets.
     #[prost(uint32, tag = "3")]
     pub(crate) buckets: u32,
-    /// Rows at most, over all of them.
-    #[prost(uint64, optional, tag = "4")]
-    pub(crate) limit: Option<u64>,
+}
+
+/// A statement, prepared or ready to run.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Query {
+    /// Its text.
+    #[prost(string, tag = "1")]
+    pub(crate) text: String,
+    /// The database that was the current one.
+    #[prost(string, tag = "2")]
+    pub(crate) database: String,
+    /// Its parameters, a stream of Arrow IPC; empty where there are none.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) parameters: Vec<u8>,
+    /// Random: what changes something runs once for each.
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) id: Vec<u8>,
 }
 
 /// Whether bytes claim to be a ticket of ours.
@@ -55,29 +88,29 @@ impl Tickets {
         Ok(mac)
     }
 
-    /// The ticket for a scan.
+    /// The ticket for some work.
     ///
     /// # Errors
     /// INTERNAL only.
-    pub(crate) fn make(&self, scan: &Scan) -> Result<Vec<u8>, Status> {
+    pub(crate) fn make(&self, work: Work) -> Result<Vec<u8>, Status> {
         let mut ticket = vec![VERSION];
-        ticket.extend(scan.encode_to_vec());
+        ticket.extend(Grant { work: Some(work) }.encode_to_vec());
         let tag = self.mac(&ticket)?.finalize().into_bytes();
         ticket.extend(tag.iter().take(TAG_LEN));
         Ok(ticket)
     }
 
-    /// The scan that a ticket is for.
+    /// The work that a ticket is for.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for anything that this server did not make since its start.
-    pub(crate) fn read(&self, ticket: &[u8]) -> Result<Scan, Status> {
+    pub(crate) fn read(&self, ticket: &[u8]) -> Result<Work, Status> {
         let foreign = || Status::invalid_argument("not a ticket of this server, or one from before its last start");
         let signed_len = ticket.len().checked_sub(TAG_LEN).ok_or_else(foreign)?;
         let (signed, tag) = ticket.split_at_checked(signed_len).ok_or_else(foreign)?;
         self.mac(signed)?.verify_truncated_left(tag).map_err(|_| foreign())?;
         let (_, body) = signed.split_first().filter(|(version, _)| **version == VERSION).ok_or_else(foreign)?;
-        Scan::decode(body).map_err(|_| foreign())
+        Grant::decode(body).map_err(|_| foreign())?.work.ok_or_else(foreign)
     }
 }
 
@@ -87,17 +120,20 @@ mod tests {
 
     #[test]
     fn only_what_was_made_here_is_read() {
-        let (tickets, scan) = (Tickets::new(), Scan { table: 7, first_bucket: 3, buckets: 2, limit: Some(0) });
-        let ticket = tickets.make(&scan).expect("makes");
-        assert!(is_ours(&ticket));
-        assert_eq!(tickets.read(&ticket).expect("ours"), scan);
-        for at in 0..ticket.len() {
-            let mut bad = ticket.clone();
-            bad[at] ^= 1;
-            assert_eq!(tickets.read(&bad).expect_err("tampered").code(), tonic::Code::InvalidArgument);
-            assert_eq!(tickets.read(&ticket[..at]).expect_err("cut").code(), tonic::Code::InvalidArgument);
+        let tickets = Tickets::new();
+        let query = Query { text: "SELECT 1".into(), database: "d".into(), parameters: vec![1], id: vec![2] };
+        for work in [Work::Scan(Scan { table: 7, first_bucket: 3, buckets: 2 }), Work::Query(query)] {
+            let ticket = tickets.make(work.clone()).expect("makes");
+            assert!(is_ours(&ticket));
+            assert_eq!(tickets.read(&ticket).expect("ours"), work);
+            for at in 0..ticket.len() {
+                let mut bad = ticket.clone();
+                bad[at] ^= 1;
+                assert_eq!(tickets.read(&bad).expect_err("tampered").code(), tonic::Code::InvalidArgument);
+                assert_eq!(tickets.read(&ticket[..at]).expect_err("cut").code(), tonic::Code::InvalidArgument);
+            }
+            assert!(Tickets::new().read(&ticket).is_err(), "another server's");
+            assert!(tickets.read(&[ticket.as_slice(), &[0]].concat()).is_err());
         }
-        assert!(Tickets::new().read(&ticket).is_err(), "another server's");
-        assert!(tickets.read(&[ticket.as_slice(), &[0]].concat()).is_err());
     }
 }

@@ -307,6 +307,36 @@ fn topic_options(table: &mut ValidTable) -> Result<BTreeMap<String, String>> {
     Ok(options)
 }
 
+/// A table's options after ALTER TABLE … SET and RESET (table-model §4.2).
+///
+/// # Errors
+/// `InvalidArgument` for an option that is fixed at creation or not known; `Unsupported` for a custom attribute.
+pub fn altered_options(
+    info: &TableInfo,
+    set: &[(String, String)],
+    reset: &[String],
+) -> Result<BTreeMap<String, String>> {
+    let mut options = info.options.clone();
+    for name in set.iter().map(|(name, _)| name).chain(reset) {
+        table_options::check_alter(name)?;
+        if !table_options::is_option(name) || name == "bucket.num" {
+            let what = format!("'{name}' of a table cannot be altered on this server");
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+    }
+    for (name, value) in set {
+        table_options::check(name, value)?;
+        match table_options::parse_duration_ms(value).filter(|_| name == LOG_TTL) {
+            Some(ms) => options.insert(RETENTION.to_owned(), if ms == 0 { -1 } else { ms }.to_string()),
+            None => options.insert(name.clone(), value.clone()),
+        };
+    }
+    for name in reset {
+        options.remove(if name == LOG_TTL { RETENTION } else { name });
+    }
+    Ok(options)
+}
+
 /// The durable catalog.
 pub struct Catalog {
     store: Arc<dyn KvStore>,

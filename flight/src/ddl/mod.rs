@@ -8,7 +8,6 @@
 
 mod cursor;
 mod lexer;
-mod select;
 mod statement;
 mod table;
 mod types;
@@ -19,7 +18,6 @@ use sluice_engine::catalog::descriptor::TableDescriptor;
 use sluice_engine::{Error, ErrorKind};
 
 use cursor::Cursor;
-pub use select::{Select, parse_select};
 pub use statement::{Pairs, Statement, TableName};
 
 /// Why a text is no statement, and where.
