@@ -191,7 +191,7 @@ impl Engine {
         session: &Session,
         parameters: Option<&Parameters>,
     ) -> Result<(SchemaRef, Batches), Status> {
-        match self.read(text, parameters)? {
+        match self.read(text, Some(parameters.unwrap_or(&Parameters::default())))? {
             Kind::Query(parsed) => self.run(*parsed, &session.database()).await,
             Kind::Ddl(statement) => match execute::shown(&self.backend, &statement, &session.database())? {
                 Some(batch) => Ok(one(batch)),
@@ -211,7 +211,7 @@ impl Engine {
         session: &Session,
         parameters: Option<&Parameters>,
     ) -> Result<i64, Status> {
-        match self.read(text, parameters)? {
+        match self.read(text, Some(parameters.unwrap_or(&Parameters::default())))? {
             Kind::Query(_) => Err(Status::invalid_argument("a query changes nothing: run it as a query")),
             Kind::Ddl(statement) => execute::run(&self.backend, statement, session).await,
             Kind::Change(ast) => self.change(&ast, &session.database()).await,

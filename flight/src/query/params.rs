@@ -18,7 +18,7 @@ const PARAMETERS_MAX: usize = 4_096;
 const DEPTH_MAX: usize = 64;
 
 /// Values for a statement's parameters, as literals.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Parameters(Vec<Expr>);
 
 fn refused(error: impl std::fmt::Display) -> Status {

@@ -17,25 +17,25 @@ use tonic::transport::Channel;
 
 use crate::fixture::{Server, batch, sized_batch};
 
-async fn channel(server: &Server) -> Channel {
+pub(crate) async fn channel(server: &Server) -> Channel {
     let address = format!("http://{}", server.gateway.flight_address());
     Channel::from_shared(address).expect("an address").connect().await.expect("connects")
 }
 
-async fn flight(server: &Server) -> FlightClient {
+pub(crate) async fn flight(server: &Server) -> FlightClient {
     FlightClient::new(channel(server).await)
 }
 
-async fn sql(server: &Server) -> FlightSqlServiceClient<Channel> {
+pub(crate) async fn sql(server: &Server) -> FlightSqlServiceClient<Channel> {
     FlightSqlServiceClient::new(channel(server).await)
 }
 
-fn path(table: &str) -> FlightDescriptor {
+pub(crate) fn path(table: &str) -> FlightDescriptor {
     FlightDescriptor::new_path(vec!["default".to_owned(), table.to_owned()])
 }
 
 /// The code of a refusal.
-fn code(error: FlightError) -> Code {
+pub(crate) fn code(error: FlightError) -> Code {
     match error {
         FlightError::Tonic(status) => status.code(),
         other => panic!("no status: {other:?}"),
@@ -43,7 +43,7 @@ fn code(error: FlightError) -> Code {
 }
 
 /// Every endpoint of a flight, in order; each stream must have the flight's schema.
-async fn read(client: &mut FlightClient, info: &FlightInfo) -> Vec<Vec<RecordBatch>> {
+pub(crate) async fn read(client: &mut FlightClient, info: &FlightInfo) -> Vec<Vec<RecordBatch>> {
     let schema = info.clone().try_decode_schema().expect("a schema");
     let mut found = Vec::new();
     for endpoint in &info.endpoint {
@@ -62,7 +62,7 @@ async fn drain(mut stream: FlightRecordBatchStream, schema: &Schema) -> Vec<Reco
     batches
 }
 
-fn rows(endpoints: &[Vec<RecordBatch>]) -> usize {
+pub(crate) fn rows(endpoints: &[Vec<RecordBatch>]) -> usize {
     endpoints.iter().flatten().map(RecordBatch::num_rows).sum()
 }
 
@@ -166,9 +166,9 @@ async fn flights_are_listed_and_all_schemas_are_one() {
         assert_eq!(prepared.dataset_schema().expect("a schema"), &schema);
         let selected = prepared.execute().await.expect("executes");
         assert_eq!(selected.clone().try_decode_schema().expect("a schema"), schema);
-        assert_eq!(selected.endpoint.len(), info.endpoint.len());
         let by_path = read(&mut client, &info).await;
-        assert_eq!(read(&mut client, &selected).await, by_path);
+        let selected = read(&mut client, &selected).await;
+        assert_eq!(rows(&selected), rows(&by_path));
         prepared.close().await.expect("closes");
         if name == "typed" {
             let batch = &by_path[0][0];
@@ -252,11 +252,11 @@ async fn refusals_have_the_codes_that_clients_look_for() {
     let deep = FlightDescriptor::new_path(vec!["a".into(), "b".into(), "c".into()]);
     assert_eq!(code(client.get_flight_info(deep).await.expect_err("refused")), Code::InvalidArgument);
     let mut refusal = async |text: &str| code(sql.execute(text.to_owned(), None).await.expect_err("refused"));
-    assert_eq!(refusal("SELECT key FROM t").await, Code::Unimplemented);
+    assert_eq!(refusal("SELECT nothing FROM t").await, Code::InvalidArgument);
     assert_eq!(refusal("SELECT * FROM nowhere").await, Code::NotFound);
     assert_eq!(refusal(&format!("SELECT * FROM {}", "x".repeat(1 << 20))).await, Code::InvalidArgument);
-    let update = sql.execute_update("CREATE TABLE u (a INT)".to_owned(), None).await;
-    assert_eq!(code(update.expect_err("refused")), Code::Unimplemented);
+    let update = sql.execute_update("COPY t TO 'file'".to_owned(), None).await;
+    assert_eq!(code(update.expect_err("refused")), Code::InvalidArgument);
     let table = server.gateway.engine();
     let id = sluice_engine::Backend::tables(table.as_ref()).by_name("t").expect("there").table_id();
     sluice_engine::Backend::drop_table(table.as_ref(), id).await.expect("drops");

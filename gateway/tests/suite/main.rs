@@ -11,6 +11,7 @@ mod load;
 mod offsets;
 mod pk;
 mod produce;
+mod sql;
 mod topics;
 mod typed;
 mod wire;
