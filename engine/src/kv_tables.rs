@@ -16,13 +16,16 @@ use crate::tablet::Tablet;
 use crate::types::{BucketId, TableId};
 use crate::upserts::Appliers;
 
+/// A table's store, once it is open.
+type Slot = Arc<Mutex<Option<Arc<dyn KvStore>>>>;
+
 /// The open stores and buckets.
 pub(crate) struct KvTables {
     root: PathBuf,
     stores: TabletStores,
     appliers: Arc<Appliers>,
     /// Each table's store; its lock is held while a bucket of the table is opened.
-    tables: Mutex<HashMap<TableId, Arc<Mutex<Option<Arc<dyn KvStore>>>>>>,
+    tables: Mutex<HashMap<TableId, Slot>>,
     tablets: RwLock<HashMap<BucketId, Arc<KvTablet>>>,
 }
 

@@ -319,7 +319,10 @@ fn nothing_at(log: &Tablet) -> Result<Appended> {
 
 type Outcomes = Vec<(u32, AppendReply)>;
 
-fn all_in(outcomes: Outcomes) -> Result<(Vec<(u32, Appended)>, Vec<Durable>)> {
+/// Where rows went, and what is left to wait for.
+type Taken = (Vec<(u32, Appended)>, Vec<Durable>);
+
+fn all_in(outcomes: Outcomes) -> Result<Taken> {
     let (mut appended, mut waits, mut failed) = (Vec::new(), Vec::new(), None);
     for (bucket, outcome) in outcomes {
         match outcome {

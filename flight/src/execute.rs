@@ -93,30 +93,50 @@ const RAW_COLUMNS: [(&str, &str, bool); 6] = [
     ("_log_offset", "BIGINT", false),
 ];
 
+/// A line of DESCRIBE.
+struct Described {
+    name: String,
+    of: String,
+    nullable: bool,
+    key: Option<String>,
+    comment: Option<String>,
+}
+
 fn described(info: &TableInfo) -> Result<RecordBatch, Status> {
-    let rows: Vec<(String, String, bool, Option<String>, Option<String>)> = match &info.typed {
-        None => RAW_COLUMNS.map(|(name, of, null)| (name.to_owned(), of.to_owned(), null, None, None)).to_vec(),
+    let raw = |(name, of, nullable): (&str, &str, bool)| Described {
+        name: name.to_owned(),
+        of: of.to_owned(),
+        nullable,
+        key: None,
+        comment: None,
+    };
+    let rows: Vec<Described> = match &info.typed {
+        None => RAW_COLUMNS.map(raw).into(),
         Some(table) => {
             let key = table.schema.primary_key.iter().filter_map(|at| table.schema.columns.get(*at));
             let key = format!("PRI({})", key.map(|column| column.name.as_str()).collect::<Vec<_>>().join(", "));
-            let columns = table.schema.columns.iter().enumerate().map(|(at, column)| {
-                let in_key = table.schema.primary_key.contains(&at).then(|| key.clone());
-                (column.name.clone(), column.data_type.to_string(), column.nullable, in_key, column.comment.clone())
+            let columns = table.schema.columns.iter().enumerate().map(|(at, column)| Described {
+                name: column.name.clone(),
+                of: column.data_type.to_string(),
+                nullable: column.nullable,
+                key: table.schema.primary_key.contains(&at).then(|| key.clone()),
+                comment: column.comment.clone(),
             });
             columns.collect()
         }
     };
-    let text = |values: Vec<Option<String>>| Arc::new(StringArray::from(values)) as ArrayRef;
-    let none = || rows.iter().map(|_| None).collect::<Vec<_>>();
-    let nullable = |name, array| (name, array, true);
+    let text = |value: fn(&Described) -> Option<&str>| -> ArrayRef {
+        Arc::new(rows.iter().map(value).collect::<StringArray>())
+    };
+    let nullable: BooleanArray = rows.iter().map(|row| Some(row.nullable)).collect();
     RecordBatch::try_from_iter_with_nullable([
-        ("name", text(rows.iter().map(|row| Some(row.0.clone())).collect()), false),
-        ("type", text(rows.iter().map(|row| Some(row.1.clone())).collect()), false),
-        ("null", Arc::new(BooleanArray::from(rows.iter().map(|row| row.2).collect::<Vec<_>>())) as ArrayRef, false),
-        nullable("key", text(rows.iter().map(|row| row.3.clone()).collect())),
-        nullable("extras", text(none())),
-        nullable("watermark", text(none())),
-        nullable("comment", text(rows.iter().map(|row| row.4.clone()).collect())),
+        ("name", text(|row| Some(&row.name)), false),
+        ("type", text(|row| Some(&row.of)), false),
+        ("null", Arc::new(nullable) as ArrayRef, false),
+        ("key", text(|row| row.key.as_deref()), true),
+        ("extras", text(|_| None), true),
+        ("watermark", text(|_| None), true),
+        ("comment", text(|row| row.comment.as_deref()), true),
     ])
     .map_err(internal)
 }

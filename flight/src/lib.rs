@@ -1,6 +1,7 @@
 //! Arrow Flight and Flight SQL: tables as streams of record batches, lookups, writes, and SQL with Flink's DDL.
 
 mod arrow;
+pub mod client;
 mod command;
 pub mod ddl;
 mod execute;

@@ -42,8 +42,16 @@ pub(crate) struct Sql {
     engine: Arc<Engine>,
     infos: SqlInfoData,
     types: XdbcTypeInfoData,
-    /// Ids of statements that ran by a ticket, the oldest first.
-    run: Mutex<(HashSet<Vec<u8>>, VecDeque<Vec<u8>>)>,
+    /// Statements that ran by a ticket.
+    run: Mutex<Run>,
+}
+
+/// Ids of statements that ran.
+#[derive(Default)]
+struct Run {
+    known: HashSet<Vec<u8>>,
+    /// The oldest first.
+    order: VecDeque<Vec<u8>>,
 }
 
 /// A flight whose one ticket is the command itself.
@@ -197,14 +205,14 @@ impl Sql {
     /// Clients ask for a ticket's rows again after an error: what changes something must not run again (P76).
     fn only_once(&self, id: &[u8]) -> Result<(), Status> {
         let mut run = self.run.lock().map_err(internal)?;
-        if !run.0.insert(id.to_vec()) {
+        if !run.known.insert(id.to_vec()) {
             return Err(Status::invalid_argument("the statement of this ticket was run already"));
         }
-        run.1.push_back(id.to_vec());
-        if run.1.len() > RUN_MAX
-            && let Some(oldest) = run.1.pop_front()
+        run.order.push_back(id.to_vec());
+        if run.order.len() > RUN_MAX
+            && let Some(oldest) = run.order.pop_front()
         {
-            run.0.remove(&oldest);
+            run.known.remove(&oldest);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! The command line: `sluice serve`, `sluice topic …`.
+//! The command line: `sluice serve`, `sluice sql`, `sluice topic …`.
 
 mod client;
+mod sql;
 mod topic;
 
 use std::ffi::OsString;
@@ -31,6 +32,8 @@ enum Command {
     Serve(Serve),
     /// Create, list, describe and delete topics of a running server.
     Topic(topic::Topic),
+    /// Run SQL statements on a running server.
+    Sql(sql::Sql),
 }
 
 #[derive(Args)]
@@ -87,6 +90,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 ExitCode::SUCCESS
             }
+            Err(error) => fail(&error.to_string(), EXIT_FAILED),
+        },
+        Command::Sql(command) => match runtime.block_on(command.run()) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.to_string(), EXIT_FAILED),
         },
     }

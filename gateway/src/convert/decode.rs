@@ -65,7 +65,7 @@ pub fn ops(info: &TableInfo, rules: &Rules, batch: &[u8]) -> Result<Decoded<Op>,
 fn each<T>(batch: &[u8], mut decode: impl FnMut(&Record<'_>) -> Result<T, String>) -> Result<Decoded<T>, Refused> {
     let (mut decoded, mut faults, mut index) = (Decoded { items: Vec::new(), headers_dropped: 0 }, Vec::new(), 0);
     records::for_each(batch, DECODED_MAX, |_, record| {
-        match decode(&record) {
+        match decode(record) {
             Ok(item) if faults.is_empty() => decoded.items.push(item),
             Err(fault) if faults.len() < FAULTS_MAX => faults.push((index, fault)),
             _ => {}
