@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [java|java-old|python|go|node|kcat|flink|spark|librdkafka|all]...
+# setup.sh [java|java-old|jdbc|python|go|node|kcat|flink|spark|librdkafka|all]...
 # Prepares what the compatibility suites need, in $SLUICE_LAB (default ~/.cache/sluice/lab),
 # from the ordinary package registries by their ordinary clients. Done work is not done again.
 set -euo pipefail
@@ -46,6 +46,7 @@ do_java_old() {
   local v
   for v in $OLD_CLIENTS; do jars "$here/pom-clients.xml" "$LAB/java/clients-$v" -Dclients.version="$v" || return 1; done
 }
+do_jdbc() { jars "$here/pom-jdbc.xml" "$LAB/java/jdbc"; }
 do_python() {
   need "$PYTHON" "install Python 3.9 or newer with its venv module"
   "$PYTHON" -m venv "$LAB/python" >&2 || return 1
@@ -83,12 +84,13 @@ for what in "$@"; do
   case $what in
     java) once java do_java "$here/pom.xml" ;;
     java-old) once java-old do_java_old "$here/pom-clients.xml" <(echo "$OLD_CLIENTS") ;;
+    jdbc) once jdbc do_jdbc "$here/pom-jdbc.xml" ;;
     python) once python do_python "$here/requirements.txt" "$here/requirements-data.txt" ;;
     go) once go do_go "$here"/../suites/franz-go/*.go "$here"/../suites/franz-go/go.* ;;
     node) once node do_node "$here/../suites/kafkajs/package.json" ;;
     kcat) do_kcat ;;
     flink|spark|librdkafka) engines "$what" ;;
-    all) "$0" java java-old python go node kcat; [ ! -x "$here/setup-engines.sh" ] || for e in flink spark librdkafka; do engines "$e"; done ;;
-    *) say "unknown: $what (java java-old python go node kcat flink spark librdkafka all)"; exit 2 ;;
+    all) "$0" java java-old jdbc python go node kcat; [ ! -x "$here/setup-engines.sh" ] || for e in flink spark librdkafka; do engines "$e"; done ;;
+    *) say "unknown: $what (java java-old jdbc python go node kcat flink spark librdkafka all)"; exit 2 ;;
   esac
 done

@@ -136,6 +136,20 @@ impl Server {
         Ok(started.elapsed())
     }
 
+    /// Runs SQL statements by `sluice sql`; what it prints.
+    ///
+    /// # Errors
+    /// Its output when it ends without success.
+    pub fn sql(&self, text: &str) -> Outcome<String> {
+        let mut command = Command::new(binary()?);
+        let output = command.args(["sql", "--server", &self.flight, "--execute", text]).output()?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        Err(format!("{text}: {printed}{}", String::from_utf8_lossy(&output.stderr)).into())
+    }
+
     /// What the server wrote to stderr so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -1,12 +1,12 @@
 """suite.py BOOTSTRAP FLIGHT : tables through pyarrow.flight and ADBC, filled by confluent-kafka."""
-import os, sys, traceback, uuid
+import json, os, sys, traceback, uuid
 
 import adbc_driver_flightsql
 import adbc_driver_flightsql.dbapi as dbapi
 import adbc_driver_manager
 import pyarrow
 import pyarrow.flight as flight
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BS, FLIGHT = sys.argv[1:3]
@@ -171,15 +171,109 @@ def adbc_browse():
 
 def adbc_refusals():
     with connect() as conn, conn.cursor() as cursor:
-        refused(adbc_driver_manager.NotSupportedError, lambda: cursor.execute(f'SELECT key FROM "{RAW}"'))
+        refused(adbc_driver_manager.NotSupportedError, lambda: cursor.execute(f"COPY \"{RAW}\" TO 'x'"))
+        refused(adbc_driver_manager.ProgrammingError, lambda: cursor.execute(f'SELECT nothing FROM "{RAW}"'))
         refused(adbc_driver_manager.ProgrammingError, lambda: cursor.execute('SELECT * FROM nowhere'))
         cursor.execute(f'SELECT * FROM "{TYPED}"')
         equal('after refusals', 2, len(cursor.fetchall()))
 
 
+def update(cursor, text, *parameters):
+    cursor.execute(text, *parameters)
+    return cursor.fetchall() if cursor.description else cursor.rowcount
+
+
+def adbc_tables():
+    """What SQL makes and writes is what a Kafka consumer and a lookup see."""
+    database, table = f'fl_{UID}', 'orders'
+    with connect() as conn, conn.cursor() as cursor:
+        update(cursor, f'CREATE DATABASE {database}')
+        update(cursor, f'''CREATE TABLE {database}.{table} (order_id BIGINT, status STRING, total DECIMAL(18, 2),
+            PRIMARY KEY (order_id) NOT ENFORCED) WITH ('bucket.num' = '4')''')
+        update(cursor, f"INSERT INTO {database}.{table} VALUES (1, 'new', 12.50), (2, 'new', 7)")
+        cursor.executemany(f'INSERT INTO {database}.{table} (order_id, status) VALUES (?, ?)', [(2, 'paid'), (3, "it's")])
+        update(cursor, f'DELETE FROM {database}.{table} WHERE order_id = 1')
+        cursor.execute(f'SELECT order_id, status, CAST(total AS STRING) FROM {database}.{table} ORDER BY order_id')
+        equal('rows', [(2, 'paid', '7.00'), (3, "it's", None)], cursor.fetchall())
+        cursor.execute(f'SELECT status FROM {database}.{table} WHERE order_id = ?', (3,))
+        equal('by parameter', [("it's",)], cursor.fetchall())
+    c = Consumer({'bootstrap.servers': BS, 'group.id': UID, 'auto.offset.reset': 'earliest', 'enable.partition.eof': True})
+    c.assign([TopicPartition(f'{database}.{table}', p, 0) for p in range(4)])
+    state, ends = {}, 0
+    while ends < 4:
+        m = c.poll(20)
+        if m is None:
+            raise AssertionError('the end does not come')
+        if m.error():
+            equal('error', KafkaError._PARTITION_EOF, m.error().code())
+            ends += 1
+            continue
+        key, value = int.from_bytes(m.key(), 'big'), m.value()
+        state.pop(key, None)
+        if value is not None:
+            state[key] = json.loads(value)
+    c.close()
+    equal('by Kafka', {2: 'paid', 3: "it's"}, {key: value['status'] for key, value in state.items()})
+    with client() as c:
+        ticket = json.dumps({'lookup': {'table': f'{database}.{table}', 'keys': [[3], [1]]}})
+        found = c.do_get(flight.Ticket(ticket)).read_all().to_pylist()
+        equal('by key', [("it's", True), (None, False)], [(row['status'], row['__found']) for row in found])
+
+
+def adbc_ingest():
+    table = f'fl_ingest_{UID}'
+    rows = pyarrow.table({'a': pyarrow.array([1, 2, None], pyarrow.int32()), 'b': ['x', None, 'z'],
+                          'at': pyarrow.array([0, 1, None], pyarrow.timestamp('us'))})
+    with connect() as conn, conn.cursor() as cursor:
+        equal('rows', 3, cursor.adbc_ingest(table, rows, mode='create'))
+        equal('rows', 3, cursor.adbc_ingest(table, rows, mode='append'))
+        refused(adbc_driver_manager.Error, lambda: cursor.adbc_ingest(table, rows, mode='create'))
+        refused(adbc_driver_manager.Error, lambda: cursor.adbc_ingest(table, pyarrow.table({'c': [1]}), mode='append'))
+        cursor.execute(f'SELECT * FROM {table}')
+        equal('table', rows, cursor.fetch_arrow_table().slice(0, 3))
+        cursor.execute(f'SELECT COUNT(*), SUM(a) FROM {table}')
+        equal('sum', [(6, 6)], cursor.fetchall())
+
+
+def pyarrow_puts():
+    table = f'fl_put_{UID}'
+    with connect() as conn, conn.cursor() as cursor:
+        update(cursor, f'CREATE TABLE {table} (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED)')
+    schema = pyarrow.schema([pyarrow.field('k', pyarrow.int32(), nullable=False), pyarrow.field('v', pyarrow.string())])
+
+    def put(descriptor, *batches):
+        writer, reader = c.do_put(descriptor, schema)
+        for batch in batches:
+            writer.write_table(pyarrow.table(batch, schema=schema))
+        writer.done_writing()
+        told = []
+        while (buffer := reader.read()) is not None:
+            told.append(json.loads(buffer.to_pybytes()))
+        writer.close()
+        return told
+
+    with client() as c:
+        told = put(descriptor(table), {'k': [1, 2], 'v': ['a', None]}, {'k': [2], 'v': ['b']})
+        equal('places', [{'rows': 2, 'offsets': {'0': 2}}, {'rows': 1, 'offsets': {'0': 4}}], told)
+        delete = flight.FlightDescriptor.for_command(json.dumps({'put': {'table': table, 'mode': 'delete'}}))
+        equal('a delete', [{'rows': 1, 'offsets': {'0': 5}}], put(delete, {'k': [1], 'v': [None]}))
+        equal('rows', [{'k': 2, 'v': 'b'}], read(c, c.get_flight_info(descriptor(table))).to_pylist())
+        command = flight.FlightDescriptor.for_command(json.dumps({'lookup': {'table': table}}))
+        writer, reader = c.do_exchange(command)
+        with writer:
+            writer.begin(pyarrow.schema([pyarrow.field('k', pyarrow.int32())]))
+            for n in range(100):
+                writer.write_with_metadata(pyarrow.record_batch({'k': pyarrow.array([n, 2], pyarrow.int32())}), str(n).encode())
+            writer.done_writing()
+            for n in range(100):
+                chunk = reader.read_chunk()
+                equal('its batch', str(n).encode(), chunk.app_metadata.to_pybytes())
+                equal('found', [n == 2, True], chunk.data.column('__found').to_pylist())
+
+
 CASES = {'pyarrow-list-flights': listed, 'pyarrow-schemas': schemas, 'pyarrow-read-by-path': by_path, 'pyarrow-empty-table': empty,
          'pyarrow-typed-table': typed, 'pyarrow-refusals': refusals, 'pyarrow-basic-token': token, 'adbc-select-star': adbc_select,
-         'adbc-browse': adbc_browse, 'adbc-refusals': adbc_refusals}
+         'adbc-browse': adbc_browse, 'adbc-refusals': adbc_refusals, 'adbc-tables': adbc_tables, 'adbc-ingest': adbc_ingest, 'pyarrow-puts-and-lookups': pyarrow_puts}
 
 
 def main():

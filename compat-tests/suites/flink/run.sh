@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh BOOTSTRAP [a] [b] [c]: Apache Flink SQL jobs with the unmodified Kafka connector (default: case a).
-# env: LIMIT (seconds for all, default 300), JAVA_HOME or java on the PATH
+# env: LIMIT (seconds for all, default 300), RUN (what topics' names end in, so that they may be made before), JAVA_HOME or java on the PATH
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 1 ] || { sed -n '2s/^# //p' "$0"; exit 2; }

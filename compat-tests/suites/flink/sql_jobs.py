@@ -8,7 +8,7 @@ from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 BOOTSTRAP, JARS = sys.argv[1:3]
-RUN = uuid.uuid4().hex[:6]
+RUN = os.environ.get("RUN") or uuid.uuid4().hex[:6]
 
 
 def free_port():

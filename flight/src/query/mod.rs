@@ -103,6 +103,8 @@ impl Engine {
         let catalog = &mut state.config_mut().options_mut().catalog;
         CATALOG.clone_into(&mut catalog.default_catalog);
         database.clone_into(&mut catalog.default_schema);
+        // What now() is throughout the statement.
+        state.mark_start_execution();
         state
     }
 
@@ -121,12 +123,15 @@ impl Engine {
         if let Some(parameters) = parameters {
             params::put_in(&mut parsed, parameters)?;
         }
-        Ok(match parsed {
-            Parsed::Statement(ast) if matches!(*ast, Ast::Insert(_) | Ast::Update(_) | Ast::Delete(_)) => {
-                Kind::Change(ast)
-            }
-            other => Kind::Query(Box::new(other)),
-        })
+        match parsed {
+            Parsed::Statement(ast) => match *ast {
+                Ast::Insert(_) | Ast::Update(_) | Ast::Delete(_) => Ok(Kind::Change(ast)),
+                Ast::Query(_) => Ok(Kind::Query(Box::new(Parsed::Statement(ast)))),
+                _ => Err(Status::unimplemented("statements of this kind are not offered by this server")),
+            },
+            Parsed::Explain(_) => Ok(Kind::Query(Box::new(parsed))),
+            _ => Err(Status::unimplemented("statements of this kind are not offered by this server")),
+        }
     }
 
     /// The plan of a query.

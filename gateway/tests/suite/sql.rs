@@ -298,7 +298,9 @@ async fn what_is_wrong_is_said_and_nothing_is_stored() {
         ("USE CATALOG other", Code::NotFound, "other"),
         ("SELEC 1", Code::InvalidArgument, "Line: 1, Column: 1"),
         ("SELECT 1", Code::InvalidArgument, "query"),
-        ("CREATE VIEW v AS SELECT 1", Code::InvalidArgument, ""),
+        ("CREATE VIEW v AS SELECT 1", Code::Unimplemented, ""),
+        ("COPY t TO 'file'", Code::Unimplemented, ""),
+        ("SET x = 1", Code::Unimplemented, ""),
     ];
     for (text, expected, part) in cases {
         let (found, message) = refused(&mut sql, text).await;
