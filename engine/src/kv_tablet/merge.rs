@@ -62,9 +62,10 @@ impl Rules {
         if op.delete { self.deletes == DeleteBehavior::Allow } else { !self.wal_image || partial }
     }
 
-    /// The columns of a partial operation: one that names them all is none.
+    /// The columns of a partial operation: one that names them all is none, unless they are the key's.
     fn partial<'a>(&self, op: &'a Op) -> Option<&'a [usize]> {
-        op.target.as_deref().filter(|target| target.len() < self.schema.columns.len())
+        let (columns, key) = (self.schema.columns.len(), self.schema.primary_key.len());
+        op.target.as_deref().filter(|target| target.len() < columns || target.len() == key)
     }
 
     /// Checks a list of target columns: it has the key, and every other column of the table takes NULL.

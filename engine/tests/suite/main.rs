@@ -2,6 +2,7 @@
 
 mod faults;
 mod fixture;
+mod golden;
 mod model;
 mod r4_rerouting;
 mod recovery;
