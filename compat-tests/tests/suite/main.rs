@@ -4,4 +4,5 @@ mod crash;
 mod shell;
 mod structure;
 mod suites;
+mod tables;
 mod with_rdkafka;
