@@ -3,6 +3,7 @@
 mod faults;
 mod fixture;
 mod golden;
+mod kv_sim;
 mod model;
 mod r4_rerouting;
 mod recovery;
