@@ -1,12 +1,13 @@
 //! Typed log tables over Kafka: JSON in, rows in the log, JSON out.
 
+use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::{DescribeConfigsRequest, ListOffsetsRequest};
+use kafka_protocol::messages::{AlterConfigsRequest, DescribeConfigsRequest, ListOffsetsRequest};
 use sluice_protocol::ErrorCode;
-use sluice_protocol::batch::BatchHeader;
-use sluice_protocol::records::{self, BatchBuilder, Record};
+use sluice_protocol::batch::{BatchHeader, HEADER_LEN, with_payload};
+use sluice_protocol::records::{self, BatchBuilder, Record, compress};
 
 use crate::fixture::{Client, Server, text, topic_name};
 
@@ -171,4 +172,38 @@ async fn an_offset_is_found_by_the_time_of_its_append() {
     assert!(first == 0 && time > 1_600_000_000_000);
     assert_eq!(offset_at(i64::MAX - 1).await.0, -1);
     assert_eq!(offset_at(-3).await.1, offset_at(-3).await.1);
+}
+
+#[tokio::test]
+async fn a_batch_that_unpacks_to_too_much_is_refused_and_the_rest_goes_on() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    create(&mut client, "t").await;
+    let packed = |len: usize| {
+        let plain = json(BatchBuilder::new(0), &[&format!(r#"{{"id":1,"name":"{}"}}"#, "x".repeat(len))]);
+        with_payload(&plain, 4, &compress(4, &plain[HEADER_LEN..]).expect("packs"))
+    };
+    let rows = client.produce("t", 0, packed(17 << 20)).await;
+    assert_eq!(rows.error_code, ErrorCode::MessageTooLarge.code());
+    let payload = client.produce("t", 0, packed(65 << 20)).await;
+    assert_eq!(payload.error_code, ErrorCode::InvalidRecord.code());
+    assert_eq!(client.produce("t", 0, json(BatchBuilder::new(0), &[r#"{"id":5}"#])).await.base_offset, 0);
+}
+
+#[tokio::test]
+async fn timestamps_are_iso_8601_where_the_table_says_so_and_altering_keeps_it() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    let set = [("table.schema", SCHEMA), ("kafka.json.timestamp-format", "iso-8601")];
+    assert_eq!(client.try_create("t", 1, &set).await, 0);
+    let row = r#"{"id":1,"at":"2024-01-02 03:04:05.678"}"#;
+    client.produce("t", 0, json(BatchBuilder::new(0), &[row])).await;
+    let expected = r#"{"id":1,"name":null,"price":null,"at":"2024-01-02T03:04:05.678"}"#;
+    assert_eq!(values(&client.fetch("t", 0, 0).await), [expected]);
+    let config = AlterableConfig::default().with_name(text("retention.ms")).with_value(Some(text("5000000000")));
+    let resource =
+        AlterConfigsResource::default().with_resource_type(2).with_resource_name(text("t")).with_configs(vec![config]);
+    let answer = client.call(1, AlterConfigsRequest::default().with_resources(vec![resource])).await;
+    assert_eq!(answer.responses[0].error_code, 0);
+    assert_eq!(values(&client.fetch("t", 0, 0).await), [expected]);
 }
