@@ -36,10 +36,10 @@ pub enum Acks {
 /// An append whose place in its bucket is fixed and whose outcome is to come.
 pub type PendingAppend = BoxFuture<'static, Result<Appended>>;
 
-/// Rows for a PK table.
+/// Rows for a table whose rows are routed: those of a PK table upsert and delete, those of a log table are appended.
 #[derive(Debug)]
 pub struct UpsertRequest {
-    /// The bucket that a Kafka producer addressed; `None` where the writer knows of none.
+    /// The topic partition that a Kafka producer addressed; `None` where the writer knows of none.
     pub source: Option<u32>,
     /// The producer's range, where it is idempotent. It needs a source.
     pub range: Option<ProducerRange>,
@@ -105,7 +105,14 @@ pub trait Backend: Send + Sync + 'static {
     /// inner future brings its outcome.
     fn append(&self, bucket: BucketId, batch: LogBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>>;
 
-    /// Upserts and deletes rows of a PK table, each in the bucket of its key (design §3). Ready once their places are
+    /// Adds a partition: its columns and their values.
+    fn add_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>>;
+
+    /// Drops a partition with its rows.
+    fn drop_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>>;
+
+    /// Upserts and deletes rows of a PK table, or appends rows of another whose rows are routed, each in the bucket of
+    /// its key and partition (design §3). Ready once their places are
     /// fixed; the inner future brings the outcome.
     fn upsert(&self, table: TableId, request: UpsertRequest) -> BoxFuture<'_, Result<PendingUpsert>>;
 

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest};
 use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::options::log_options;
+use crate::catalog::partitions::name_of;
 use crate::catalog::{Catalog, DatabaseInfo, TableInfo, TableKind, View};
 use crate::clock::Clock;
 use crate::config::{EngineConfig, LogOptions};
@@ -28,12 +29,13 @@ use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
 use crate::routing::Router;
 use crate::row::Row;
+use crate::row::key::Place;
 use crate::shard::{Append, AppendReply, Shards};
 use crate::tablet::{
     Appended, Batches, LogBatch, Offsets, ReadLimit, Reading, Surroundings, Tablet, WatchGuard, voids,
 };
 use crate::types::{BucketId, TableId};
-use crate::upserts::Appliers;
+use crate::upserts::{Appliers, Rows};
 
 /// The embedded engine.
 pub struct Embedded {
@@ -56,11 +58,15 @@ pub(crate) struct Core {
     catalog: Catalog,
     state: Arc<dyn KvStore>,
     tablets: RwLock<HashMap<BucketId, Arc<Tablet>>>,
+    /// Stand-ins for the buckets of free slots.
+    vacant: RwLock<HashMap<BucketId, Arc<Tablet>>>,
     kv: KvTables,
     /// Opens buckets of PK tables, and looks up and scans their rows.
     lookups: Pool,
     openers: Pool,
     directory: Mutex<DataDirectory>,
+    /// Held over the making and dropping of a partition: one at a time.
+    partitioning: Mutex<()>,
     stop: parking_lot::Condvar,
     stopping: Mutex<bool>,
     quarantined_bytes: AtomicU64,
@@ -103,16 +109,19 @@ impl Embedded {
             catalog,
             state,
             tablets: RwLock::default(),
+            vacant: RwLock::default(),
             kv,
             lookups: Pool::new("lookup", config.read_threads)?,
             openers: Pool::new("open", 2)?,
             directory: Mutex::new(data),
+            partitioning: Mutex::new(()),
             stop: parking_lot::Condvar::new(),
             stopping: Mutex::new(false),
             quarantined_bytes: AtomicU64::new(0),
             config,
         });
         core.open_tablets()?;
+        core.catalog.view().iter().for_each(|info| core.show_vacant(info));
         core.remove_leftovers();
         core.remove_leftover_stores();
         // From here on the log may be appended to: the clean mark must be gone, durably.
@@ -274,6 +283,9 @@ impl Core {
         if let Some(tablet) = self.tablets.read().get(&bucket) {
             return Ok(Arc::clone(tablet));
         }
+        if let Some(tablet) = self.vacant.read().get(&bucket).filter(|_| bucket.is_vacant()) {
+            return Ok(Arc::clone(tablet));
+        }
         let kind = if self.catalog.view().by_id(bucket.table).is_some() {
             ErrorKind::BucketNotFound
         } else {
@@ -308,7 +320,8 @@ impl Core {
     /// A bucket whose log may be read: that of a PK table is, once its rows are open. Asking for it opens them.
     fn readable(self: &Arc<Self>, bucket: BucketId) -> Result<Arc<Tablet>> {
         let tablet = self.tablet(bucket)?;
-        if !tablet.hashed || self.kv.get(bucket).is_some() {
+        let keyed = || self.catalog.view().by_id(bucket.table).is_some_and(|info| info.kind == TableKind::Pk);
+        if !tablet.hashed || bucket.is_vacant() || self.kv.get(bucket).is_some() || !keyed() {
             return Ok(tablet);
         }
         if let Some(error) = tablet.offline_reason() {
@@ -331,7 +344,11 @@ impl Core {
         }
         let tablets: Vec<_> = self.tablets.read().values().filter(|tablet| tablet.hashed).cloned().collect();
         let reaches = |id: BucketId, epoch: i32, end: i64| {
-            self.tablet(id).is_ok_and(|tablet| tablet.offline_reason().is_none() && tablet.epoch_end(epoch).1 >= end)
+            match self.tablet(id) {
+                Ok(tablet) => tablet.offline_reason().is_none() && tablet.epoch_end(epoch).1 >= end,
+                // Rows of a partition that was dropped are gone with it.
+                Err(_) => id.partition.is_some(),
+            }
         };
         for tablet in tablets.iter().filter(|tablet| tablet.offline_reason().is_none()) {
             let count = voids::void_broken(tablet, &reaches)?;
@@ -363,9 +380,8 @@ impl Core {
         let mut wanted = Vec::new();
         for info in self.catalog.view().iter() {
             let options = self.options_of(info);
-            let epoch = self.catalog.leader_epoch(info);
-            for bucket in 0..info.buckets {
-                wanted.push((BucketId::new(info.table_id(), bucket), info.kind.shape(), Arc::clone(&options), epoch));
+            for bucket in info.bucket_ids() {
+                wanted.push((bucket, info.shape(), Arc::clone(&options), self.catalog.epoch_of(info, bucket)));
             }
         }
         let opened = in_parallel(&wanted, |(id, shape, options, epoch)| {
@@ -384,12 +400,11 @@ impl Core {
         Ok(())
     }
 
-    fn create_tablets(&self, info: &TableInfo, from: u32) -> Result<()> {
+    /// Opens the logs, and the rows, of buckets that are new.
+    fn create_tablets(&self, info: &TableInfo, new: impl Fn(&BucketId) -> bool) -> Result<()> {
         let options = self.options_of(info);
-        let epoch = self.catalog.leader_epoch(info);
-        for bucket in from..info.buckets {
-            let id = BucketId::new(info.table_id(), bucket);
-            let shape = info.kind.shape();
+        for id in info.bucket_ids().into_iter().filter(new) {
+            let (shape, epoch) = (info.shape(), self.catalog.epoch_of(info, id));
             let (tablet, _) = Tablet::open(self.around.clone(), id, shape, Arc::clone(&options), epoch, None, false)?;
             let tablet = Arc::new(tablet);
             self.tablets.write().insert(id, Arc::clone(&tablet));
@@ -400,9 +415,120 @@ impl Core {
         Ok(())
     }
 
+    /// Has a stand-in for each free slot of a table, and none for the others.
+    fn show_vacant(&self, info: &TableInfo) {
+        let Some(partitions) = &info.partitions else { return };
+        let (options, epoch) = (self.options_of(info), self.catalog.leader_epoch(info));
+        let mut vacant = self.vacant.write();
+        for (number, slot) in partitions.slots().iter().enumerate() {
+            let id = BucketId::vacant(info.table_id(), number as u32);
+            if slot.tenant.is_some() {
+                if let Some(taken) = vacant.remove(&id) {
+                    taken.take_offline(&Error::new(ErrorKind::NotReady, "the topic partition has a new bucket"));
+                }
+            } else if !vacant.contains_key(&id) {
+                let epoch = epoch + slot.generation as i32;
+                let history = (slot.base, slot.epochs.clone());
+                let (around, options) = (self.around.clone(), Arc::clone(&options));
+                vacant.insert(id, Arc::new(Tablet::vacant(around, id, info.shape(), options, epoch, history)));
+            }
+        }
+    }
+
+    /// Adds a partition. Files that a crash leaves of one that is not in the catalog are removed at the next start, or
+    /// here.
+    fn add_partition(&self, id: TableId, spec: &[(String, String)]) -> Result<()> {
+        let _one = self.partitioning.lock();
+        let before = self.info(id)?;
+        let values = before.partition_values(spec)?;
+        let mut planned = before.partitions.clone().unwrap_or_default();
+        let partition = planned.add(values, before.buckets, self.around.clock.now_ms())?.clone();
+        self.remove_files(&self.table_directory(id).join(partition.id.to_string()));
+        let mut info = before.as_ref().clone();
+        for slot in planned.slots() {
+            if let Some((tenant, bucket)) = slot.tenant.filter(|(tenant, _)| *tenant == partition.id) {
+                let place = Place { partition: Some(tenant), bucket };
+                Tablet::found(&self.around, place.of(id), slot.base, slot.epochs.clone())?;
+            }
+        }
+        info.partitions = Some(planned);
+        self.create_tablets(&info, |bucket| bucket.partition == Some(partition.id))?;
+        let partitions = info.partitions;
+        let stored = self.catalog.alter(id, |info| {
+            info.partitions = partitions;
+            Ok(())
+        });
+        match stored {
+            Ok(info) => self.show_vacant(&info),
+            Err(error) => {
+                self.remove_tablets(id, partition.id, &error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a partition: where its logs ended is durable before they go (design §3).
+    fn drop_partition(&self, id: TableId, spec: &[(String, String)]) -> Result<()> {
+        let _one = self.partitioning.lock();
+        let before = self.info(id)?;
+        let name = name_of(&before.partition_values(spec)?);
+        let gone = Error::new(ErrorKind::PartitionNotFound, format!("partition '{name}' was dropped"));
+        let found = before.partitions.as_ref().and_then(|partitions| partitions.get(&name)).cloned();
+        if let Some(partition) = &found {
+            // Nothing may be appended behind the end that is written down.
+            for bucket in before.bucket_ids().into_iter().filter(|bucket| bucket.partition == Some(partition.id)) {
+                self.tablet(bucket)?.take_offline(&gone);
+            }
+        }
+        let mut removed = None;
+        let info = self.catalog.alter(id, |info| {
+            let end = |place: Place| {
+                let tablet = self.tablet(place.of(id))?;
+                Ok((tablet.end_offset(), tablet.epochs()))
+            };
+            removed = info.partitions.as_mut().map(|partitions| partitions.remove(&name, end)).transpose()?;
+            Ok(())
+        })?;
+        let Some(partition) = removed else { return Err(gone) };
+        self.show_vacant(&info);
+        self.remove_tablets(id, partition.id, &gone);
+        if before.kind == TableKind::Pk {
+            let buckets = (0..partition.buckets).map(|bucket| Place { partition: Some(partition.id), bucket }.of(id));
+            self.kv.drop_buckets(&before, &buckets.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn remove_tablets(&self, id: TableId, partition: i64, why: &Error) {
+        let removed: Vec<_> = {
+            let mut tablets = self.tablets.write();
+            let ids: Vec<_> = tablets.keys().copied().collect();
+            let of_it = ids.into_iter().filter(|bucket| bucket.table == id && bucket.partition == Some(partition));
+            of_it.filter_map(|bucket| tablets.remove(&bucket)).collect()
+        };
+        removed.iter().for_each(|tablet| tablet.take_offline(why));
+        self.remove_files(&self.table_directory(id).join(partition.to_string()));
+    }
+
+    /// A bucket whose rows are routed to it.
+    pub(crate) async fn rows(self: &Arc<Self>, info: &TableInfo, bucket: BucketId) -> Result<Rows> {
+        if info.kind == TableKind::Pk {
+            return self.kv(bucket).await.map(Rows::Keyed);
+        }
+        match &info.typed {
+            Some(table) => Ok(Rows::Appended(self.tablet(bucket)?, Arc::new(table.schema.clone()))),
+            None => {
+                let what = format!("rows of table '{}' are not routed", info.name);
+                Err(Error::new(ErrorKind::InvalidArgument, what))
+            }
+        }
+    }
+
     /// Gives a new table its tablets; where that fails, the table goes again.
     fn with_tablets(&self, info: Arc<TableInfo>) -> Result<Arc<TableInfo>> {
-        if let Err(error) = self.create_tablets(&info, 0) {
+        self.show_vacant(&info);
+        if let Err(error) = self.create_tablets(&info, |_| true) {
             self.drop_table(info.table_id())?;
             return Err(error);
         }
@@ -414,11 +540,12 @@ impl Core {
         let gone = Error::new(ErrorKind::TableNotFound, format!("topic '{}' was deleted", info.name));
         let removed: Vec<_> = {
             let mut tablets = self.tablets.write();
-            (0..info.buckets).filter_map(|bucket| tablets.remove(&BucketId::new(id, bucket))).collect()
+            info.bucket_ids().iter().filter_map(|bucket| tablets.remove(bucket)).collect()
         };
         for tablet in removed {
             tablet.take_offline(&gone);
         }
+        self.vacant.write().retain(|bucket, _| bucket.table != id);
         self.kv.drop_table(id);
         self.remove_files(&self.table_directory(id));
         if info.kind == TableKind::Pk {
@@ -436,10 +563,26 @@ impl Core {
         let view = self.catalog.view();
         let root = self.config.data_dir.join("log");
         for entry in self.around.disk.list(&root).unwrap_or_default() {
-            let known = entry.name.parse().is_ok_and(|id| view.by_id(TableId(id)).is_some());
-            if entry.is_dir && !known {
-                tracing::info!(directory = entry.name, "removing the files of a dropped table");
-                self.remove_files(&root.join(&entry.name));
+            let known = entry.name.parse().ok().and_then(|id| view.by_id(TableId(id)));
+            match known {
+                None if entry.is_dir => {
+                    tracing::info!(directory = entry.name, "removing the files of a dropped table");
+                    self.remove_files(&root.join(&entry.name));
+                }
+                Some(info) if info.partitions.is_some() => self.remove_leftover_partitions(info),
+                _ => {}
+            }
+        }
+    }
+
+    fn remove_leftover_partitions(&self, info: &TableInfo) {
+        let known: std::collections::HashSet<_> =
+            info.bucket_ids().iter().filter_map(|bucket| bucket.partition).map(|id| id.to_string()).collect();
+        let directory = self.table_directory(info.table_id());
+        for entry in self.around.disk.list(&directory).unwrap_or_default() {
+            if entry.is_dir && !known.contains(&entry.name) {
+                tracing::info!(table = info.name, directory = entry.name, "removing the files of a dropped partition");
+                self.remove_files(&directory.join(&entry.name));
             }
         }
     }
@@ -558,7 +701,7 @@ impl Backend for Embedded {
     fn drop_table(&self, id: TableId) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let dropped = self.on_core(move |core| core.drop_table(id)).await;
-            self.router.drop_table(id);
+            self.router.forget(|bucket| bucket.table == id);
             dropped
         })
     }
@@ -568,8 +711,8 @@ impl Backend for Embedded {
             let mut before = 0;
             let info = core.catalog.alter(id, |info| {
                 before = info.buckets;
-                if info.kind == TableKind::Pk {
-                    let what = format!("the buckets of table '{}' are those of its keys' hashes", info.name);
+                if info.is_routed() {
+                    let what = format!("the buckets of table '{}' are those of its keys and partitions", info.name);
                     return Err(Error::new(ErrorKind::InvalidArgument, what));
                 }
                 if total <= info.buckets {
@@ -579,7 +722,7 @@ impl Backend for Embedded {
                 info.buckets = total;
                 Ok(())
             })?;
-            core.create_tablets(&info, before)?;
+            core.create_tablets(&info, |bucket| bucket.bucket >= before)?;
             Ok(info)
         }))
     }
@@ -591,8 +734,8 @@ impl Backend for Embedded {
                 Ok(())
             })?;
             let options = core.options_of(&info);
-            for bucket in 0..info.buckets {
-                if let Ok(tablet) = core.tablet(BucketId::new(id, bucket)) {
+            for bucket in info.bucket_ids() {
+                if let Ok(tablet) = core.tablet(bucket) {
                     tablet.set_options(Arc::clone(&options));
                 }
             }
@@ -617,6 +760,19 @@ impl Backend for Embedded {
         })
     }
 
+    fn add_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.on_core(move |core| core.add_partition(table, &spec)))
+    }
+
+    fn drop_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let dropped = self.on_core(move |core| core.drop_partition(table, &spec)).await;
+            let tablets = self.core.tablets.read();
+            self.router.forget(|bucket| bucket.table == table && !tablets.contains_key(bucket));
+            dropped
+        })
+    }
+
     fn upsert(&self, table: TableId, request: UpsertRequest) -> BoxFuture<'_, Result<PendingUpsert>> {
         Box::pin(async move { self.router.upsert(&*self.core.info(table)?, request).await })
     }
@@ -624,15 +780,17 @@ impl Backend for Embedded {
     fn lookup(&self, table: TableId, keys: Vec<Row>) -> BoxFuture<'_, Result<Vec<Option<Row>>>> {
         Box::pin(async move {
             let info = self.core.info(table)?;
-            let mut places: BTreeMap<u32, (Vec<usize>, Vec<Row>)> = BTreeMap::new();
+            let mut places: BTreeMap<BucketId, (Vec<usize>, Vec<Row>)> = BTreeMap::new();
             let mut found = vec![None; keys.len()];
             for (at, key) in keys.into_iter().enumerate() {
-                let (ats, rows) = places.entry(info.bucket_of(&key)?).or_default();
+                // A partition that is not there has no rows.
+                let Some(bucket) = info.bucket_of(&key, 0)? else { continue };
+                let (ats, rows) = places.entry(bucket).or_default();
                 ats.push(at);
                 rows.push(key);
             }
             for (bucket, (ats, rows)) in places {
-                let tablet = self.core.kv(BucketId::new(table, bucket)).await?;
+                let tablet = self.core.kv(bucket).await?;
                 let rows = self.core.lookups.run(move || tablet.lookup(&rows)).await??;
                 for (at, row) in ats.into_iter().zip(rows) {
                     if let Some(slot) = found.get_mut(at) {
@@ -706,9 +864,12 @@ impl Backend for Embedded {
     }
 
     fn delete_records(&self, bucket: BucketId, before: Option<i64>) -> BoxFuture<'_, Result<i64>> {
-        if self.core.tablet(bucket).is_ok_and(|tablet| tablet.hashed) {
+        if self.core.info(bucket.table).is_ok_and(|info| info.kind == TableKind::Pk) {
             let what = "records of a table with a primary key are deleted by their keys";
             return Box::pin(async move { Err(Error::new(ErrorKind::InvalidArgument, what)) });
+        }
+        if bucket.is_vacant() {
+            return Box::pin(async move { Ok(self.offsets(bucket)?.log_start) });
         }
         Box::pin(self.on_tablet(bucket, move |tablet| tablet.delete_records(before)))
     }

@@ -9,6 +9,8 @@ pub enum ErrorKind {
     TableNotFound,
     /// The table has no such bucket.
     BucketNotFound,
+    /// The table has no such partition; create it first.
+    PartitionNotFound,
     /// The name is taken; choose another or use what is there.
     AlreadyExists,
     /// The offset is below the log start or past the end; reset it.

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::catalog::TableInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{KvStore, TabletStores};
-use crate::kv_tablet::{KvTablet, Rules};
+use crate::kv_tablet::{KvTablet, Rules, clear};
 use crate::row::key::StoreKey;
 use crate::row::value::{Format, RowEncoding};
 use crate::tablet::Tablet;
@@ -68,7 +68,8 @@ impl KvTables {
 
     fn open_store(&self, info: &TableInfo) -> Result<Arc<dyn KvStore>> {
         let store: Arc<dyn KvStore> = Arc::new(self.stores.open(&self.directory(info.table_id()))?);
-        let format = Format { table_id: info.id, encoding: RowEncoding::Compacted, partitioned: false };
+        let format =
+            Format { table_id: info.id, encoding: RowEncoding::Compacted, partitioned: info.partitions.is_some() };
         let key = StoreKey::Format.encode();
         match store.get(&key)? {
             None => store.write(&[(key, Some(format.encode()))])?,
@@ -90,6 +91,21 @@ impl KvTables {
     pub(crate) fn drop_table(&self, table: TableId) {
         self.tables.lock().remove(&table);
         self.tablets.write().retain(|bucket, _| bucket.table != table);
+    }
+
+    /// Removes the rows of buckets whose partition was dropped.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn drop_buckets(&self, info: &TableInfo, buckets: &[BucketId]) -> Result<()> {
+        let table = Arc::clone(self.tables.lock().entry(info.table_id()).or_default());
+        let mut store = table.lock();
+        self.tablets.write().retain(|bucket, _| !buckets.contains(bucket));
+        let store = match &*store {
+            Some(store) => Arc::clone(store),
+            None => Arc::clone(store.insert(self.open_store(info)?)),
+        };
+        buckets.iter().try_for_each(|bucket| clear(&*store, (*bucket).into()))
     }
 
     /// Flushes every store that a crash would make replay, so that a start need not.

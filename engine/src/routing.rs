@@ -1,4 +1,4 @@
-//! Rows of a PK table to their buckets, and the order in which that happens (design §3; docs/decisions/0002).
+//! Rows to the buckets of their keys and partitions, and the order in which that happens (design §3; docs/decisions/0002).
 //!
 //! The *source* is the bucket that a producer addressed. Of each producer's batches it takes one at a time: the rows
 //! that belong elsewhere are appended there, then a closing at the source says so, and from then on a retry is a
@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -17,15 +18,16 @@ use crate::config::AcksAll;
 use crate::embedded::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
-use crate::kv_tablet::{Closing, KvTablet, Op};
+use crate::kv_tablet::{Closing, Op};
 use crate::log::head::ProducerRange;
 use crate::row::batch::{Destination, Entry};
+use crate::row::key::Place;
 use crate::shard::{AppendReply, Durable, Shards, when_durable};
 use crate::tablet::producers::BATCHES_KEPT;
 use crate::tablet::routes::Verdict;
 use crate::tablet::{Appended, Tablet};
 use crate::types::BucketId;
-use crate::upserts::{Appliers, Upsert};
+use crate::upserts::{Appliers, Rows, Upsert};
 
 /// What a source remembers beside its log.
 #[derive(Default)]
@@ -87,18 +89,14 @@ pub(crate) struct Router {
     flusher: Arc<Flusher>,
     appliers: Arc<Appliers>,
     sources: Mutex<HashMap<BucketId, Arc<tokio::sync::Mutex<Source>>>>,
+    /// Counts requests that address no bucket, for tables without a bucket key.
+    turn: AtomicU32,
 }
 
 /// A part of a batch: the rows of one bucket.
 struct Part {
-    tablet: Arc<KvTablet>,
+    rows: Rows,
     ops: Vec<Op>,
-}
-
-impl Part {
-    fn log(&self) -> &Arc<Tablet> {
-        &self.tablet.log
-    }
 }
 
 impl Router {
@@ -115,22 +113,23 @@ impl Router {
     ) -> Result<Self> {
         let shards = Shards::new("upsert", threads, queue, flusher)?;
         let (flusher, appliers) = (Arc::clone(flusher), Arc::clone(appliers));
-        Ok(Self { core, shards, flusher, appliers, sources: Mutex::default() })
+        Ok(Self { core, shards, flusher, appliers, sources: Mutex::default(), turn: AtomicU32::new(0) })
     }
 
-    /// Forgets the sources of a dropped table.
-    pub(crate) fn drop_table(&self, table: crate::types::TableId) {
-        self.sources.lock().retain(|bucket, _| bucket.table != table);
+    /// Forgets the sources that `gone` tells of.
+    pub(crate) fn forget(&self, gone: impl Fn(&BucketId) -> bool) {
+        self.sources.lock().retain(|bucket, _| !gone(bucket));
     }
 
     /// Takes a request up: when this returns its place is fixed, and its rows are in the page cache.
     pub(crate) async fn upsert(self: &Arc<Self>, info: &TableInfo, request: UpsertRequest) -> Result<PendingUpsert> {
         let UpsertRequest { source, range, ops, acks } = request;
-        let parts = self.parts(info, ops).await?;
+        let source = source.map(|topic_partition| source_of(info, topic_partition)).transpose()?;
+        let parts = self.parts(info, source, ops).await?;
         let Some(source) = source else { return self.spread(parts, None, acks).await };
-        let source = self.core.kv(BucketId::new(info.table_id(), source)).await?;
+        let source = self.core.rows(info, source).await?;
         let Some(range) = range else { return self.spread(parts, Some(&source), acks).await };
-        let gate = Arc::clone(self.sources.lock().entry(source.log.id).or_default());
+        let gate = Arc::clone(self.sources.lock().entry(source.log().id).or_default());
         let gate = gate.lock_owned().await;
         // Not to be cut short where the client goes: a part that is in must be closed.
         let router = Arc::clone(self);
@@ -139,15 +138,35 @@ impl Router {
     }
 
     /// The rows of each bucket, in order.
-    async fn parts(&self, info: &TableInfo, ops: Vec<Op>) -> Result<BTreeMap<u32, Part>> {
-        let mut parts: BTreeMap<u32, Part> = BTreeMap::new();
-        for op in ops {
-            let bucket = info.bucket_of(&op.row)?;
+    async fn parts(
+        &self,
+        info: &TableInfo,
+        source: Option<BucketId>,
+        ops: Vec<Op>,
+    ) -> Result<BTreeMap<BucketId, Part>> {
+        // Rows without a bucket key stay in the bucket that was addressed, else each request goes to one.
+        let any = source.map_or_else(|| self.turn.fetch_add(1, Ordering::Relaxed), |source| source.bucket);
+        let mut places = Vec::with_capacity(ops.len());
+        for (at, op) in ops.iter().enumerate() {
+            places.push(match info.bucket_of(&op.row, any)? {
+                // There is nothing to delete, and a delete makes no partition.
+                None if op.delete => None,
+                None => {
+                    let name = info.partition_name(&op.row)?;
+                    let what = format!("row {at}: no partition of table '{}' is called '{name}'", info.name);
+                    return Err(Error::new(ErrorKind::PartitionNotFound, what));
+                }
+                there => there,
+            });
+        }
+        let mut parts: BTreeMap<BucketId, Part> = BTreeMap::new();
+        for (op, bucket) in ops.into_iter().zip(places) {
+            let Some(bucket) = bucket else { continue };
             match parts.get_mut(&bucket) {
                 Some(part) => part.ops.push(op),
                 None => {
-                    let tablet = self.core.kv(BucketId::new(info.table_id(), bucket)).await?;
-                    parts.insert(bucket, Part { tablet, ops: vec![op] });
+                    let rows = self.core.rows(info, bucket).await?;
+                    parts.insert(bucket, Part { rows, ops: vec![op] });
                 }
             }
         }
@@ -156,23 +175,28 @@ impl Router {
 
     async fn send(
         &self,
-        tablet: &Arc<KvTablet>,
+        rows: &Rows,
         ops: Vec<Op>,
         closing: Closing,
         acks: Acks,
     ) -> Result<oneshot::Receiver<AppendReply>> {
         let (reply, outcome) = oneshot::channel();
-        let (tablet, appliers) = (Arc::clone(tablet), Arc::clone(&self.appliers));
-        self.shards.send(Upsert { tablet, ops, closing, acks, appliers, reply }).await?;
+        let (rows, appliers) = (rows.clone(), Arc::clone(&self.appliers));
+        self.shards.send(Upsert { rows, ops, closing, acks, appliers, reply }).await?;
         Ok(outcome)
     }
 
     /// Rows of no producer: each bucket takes its own, and nothing is closed.
-    async fn spread(&self, parts: BTreeMap<u32, Part>, source: Option<&KvTablet>, acks: Acks) -> Result<PendingUpsert> {
-        let told = source.map(|source| nothing_at(&source.log)).transpose()?;
+    async fn spread(
+        &self,
+        parts: BTreeMap<BucketId, Part>,
+        source: Option<&Rows>,
+        acks: Acks,
+    ) -> Result<PendingUpsert> {
+        let told = source.map(|source| nothing_at(source.log())).transpose()?;
         let mut sent = Vec::with_capacity(parts.len());
         for (bucket, part) in parts {
-            sent.push((bucket, self.send(&part.tablet, part.ops, Closing::default(), acks).await?));
+            sent.push((bucket, self.send(&part.rows, part.ops, Closing::default(), acks).await?));
         }
         let mut outcomes = Vec::with_capacity(sent.len());
         for (bucket, outcome) in sent {
@@ -189,28 +213,28 @@ impl Router {
     async fn close(
         self: Arc<Self>,
         mut gate: OwnedMutexGuard<Source>,
-        source: Arc<KvTablet>,
+        source: Rows,
         range: ProducerRange,
-        mut parts: BTreeMap<u32, Part>,
+        mut parts: BTreeMap<BucketId, Part>,
         acks: Acks,
     ) -> Result<PendingUpsert> {
         gate.check_epoch(&range)?;
-        if let Verdict::Duplicate(closed) = source.log.judge(&range, gate.failed.get(&range.id))? {
+        if let Verdict::Duplicate(closed) = source.log().judge(&range, gate.failed.get(&range.id))? {
             let appended = Appended {
                 base_offset: closed.base_offset,
                 end_offset: closed.end_offset,
                 append_time_ms: Some(closed.commit_ms),
-                log_start: source.log.offsets()?.log_start,
+                log_start: source.log().offsets()?.log_start,
             };
-            let waits = self.waits(&source.log, closed.end_offset, &gate.elsewhere(&range), acks);
+            let waits = self.waits(source.log(), closed.end_offset, &gate.elsewhere(&range), acks);
             return Ok(answer(appended, waits));
         }
         gate.epochs.insert(range.id, range.epoch);
-        let own = parts.remove(&source.log.id.bucket).map(|part| part.ops).unwrap_or_default();
+        let own = parts.remove(&source.log().id).map(|part| part.ops).unwrap_or_default();
         let outcome = self.append(&source, range, own, parts, acks).await;
         match outcome {
             Ok((appended, elsewhere)) => {
-                let waits = self.waits(&source.log, appended.end_offset, &elsewhere, acks);
+                let waits = self.waits(source.log(), appended.end_offset, &elsewhere, acks);
                 gate.note_closed(range, elsewhere);
                 Ok(answer(appended, waits))
             }
@@ -224,22 +248,22 @@ impl Router {
     /// Appends the parts of other buckets, then the closing with the source's own rows.
     async fn append(
         &self,
-        source: &Arc<KvTablet>,
+        source: &Rows,
         range: ProducerRange,
         own: Vec<Op>,
-        parts: BTreeMap<u32, Part>,
+        parts: BTreeMap<BucketId, Part>,
         acks: Acks,
     ) -> Result<(Appended, Elsewhere)> {
-        let bucket = source.log.id.bucket;
+        let place = Place::from(source.log().id);
         let (mut elsewhere, mut sent) = (Vec::new(), Vec::new());
         for part in parts.into_values() {
-            match part.log().applied_end(&range, bucket) {
-                Some(end) => elsewhere.push((Arc::clone(part.log()), destination(part.log(), end))),
+            match part.rows.log().applied_end(&range, place) {
+                Some(end) => elsewhere.push((Arc::clone(part.rows.log()), destination(part.rows.log(), end))),
                 None => {
-                    let entry = Some(Entry { range, source: bucket, applies: true, closing: false });
+                    let entry = Some(Entry { range, source: place, applies: true, closing: false });
                     let closing = Closing { entry, elsewhere: Vec::new() };
-                    let log = Arc::clone(part.log());
-                    sent.push((log, self.send(&part.tablet, part.ops, closing, acks).await?));
+                    let log = Arc::clone(part.rows.log());
+                    sent.push((log, self.send(&part.rows, part.ops, closing, acks).await?));
                 }
             }
         }
@@ -257,8 +281,8 @@ impl Router {
             return Err(if elsewhere.is_empty() { error } else { partly(&error) });
         }
         // After a void the rows are in already.
-        let own = if source.log.applied_end(&range, bucket).is_some() { Vec::new() } else { own };
-        let entry = Some(Entry { range, source: bucket, applies: !own.is_empty(), closing: true });
+        let own = if source.log().applied_end(&range, place).is_some() { Vec::new() } else { own };
+        let entry = Some(Entry { range, source: place, applies: !own.is_empty(), closing: true });
         let closing = Closing { entry, elsewhere: elsewhere.clone() };
         let closed = self.send(source, own, closing, acks).await?.await.map_err(lost).flatten();
         match closed {
@@ -291,11 +315,20 @@ pub struct Upserted {
     /// What its producer is told, where it addressed a bucket.
     pub source: Option<Appended>,
     /// Where the rows went, by bucket; not told where the source closed them.
-    pub parts: Vec<(u32, Appended)>,
+    pub parts: Vec<(BucketId, Appended)>,
+}
+
+/// The bucket that closes what is addressed to a topic partition.
+fn source_of(info: &TableInfo, topic_partition: u32) -> Result<BucketId> {
+    let none = || {
+        let what = format!("table '{}' has no partition; create one first", info.name);
+        Error::new(ErrorKind::PartitionNotFound, what)
+    };
+    info.source_of(topic_partition).ok_or_else(none)
 }
 
 fn destination(log: &Tablet, end_offset: i64) -> Destination {
-    Destination { bucket: log.id.bucket, leader_epoch: log.epoch.0, end_offset }
+    Destination { place: log.id.into(), leader_epoch: log.epoch.0, end_offset }
 }
 
 fn lost<E>(_: E) -> Error {
@@ -317,10 +350,10 @@ fn nothing_at(log: &Tablet) -> Result<Appended> {
     })
 }
 
-type Outcomes = Vec<(u32, AppendReply)>;
+type Outcomes = Vec<(BucketId, AppendReply)>;
 
 /// Where rows went, and what is left to wait for.
-type Taken = (Vec<(u32, Appended)>, Vec<Durable>);
+type Taken = (Vec<(BucketId, Appended)>, Vec<Durable>);
 
 fn all_in(outcomes: Outcomes) -> Result<Taken> {
     let (mut appended, mut waits, mut failed) = (Vec::new(), Vec::new(), None);

@@ -54,7 +54,7 @@ pub struct Step {
 /// # Errors
 /// `Corrupt` or `Unsupported` when the batch does not decode.
 pub fn step(info: &TableInfo, stored: &[u8], from: i64, end: i64) -> Result<Step> {
-    let head = info.kind.shape().kind.head(stored);
+    let head = info.kind.batches().head(stored);
     let (head, batch) = head
         .and_then(|head| head.len.and_then(|len| stored.get(..len)).map(|batch| (head, batch)))
         .ok_or_else(|| Error::new(ErrorKind::Corrupt, "stored bytes end within a batch"))?;
@@ -118,6 +118,7 @@ mod tests {
             created_ms: 0,
             epoch_base: 0,
             typed: None,
+            partitions: None,
         }
     }
 

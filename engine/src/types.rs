@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u64);
 
+/// Partition ids from here down stand for free slots.
+const VACANT: i64 = -2;
+
 /// One bucket of one table (or of one of its partitions): the unit of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketId {
@@ -23,6 +26,18 @@ impl BucketId {
     #[must_use]
     pub fn new(table: TableId, bucket: u32) -> Self {
         Self { table, partition: None, bucket }
+    }
+
+    /// The stand-in for the bucket of a topic partition that no bucket has now: it is empty.
+    #[must_use]
+    pub fn vacant(table: TableId, slot: u32) -> Self {
+        Self { table, partition: Some(VACANT - i64::from(slot)), bucket: 0 }
+    }
+
+    /// Whether it is such a stand-in.
+    #[must_use]
+    pub fn is_vacant(&self) -> bool {
+        self.partition.is_some_and(|partition| partition <= VACANT)
     }
 
     /// The bucket's directory under `root`, the data directory.

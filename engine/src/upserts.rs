@@ -1,4 +1,4 @@
-//! The threads of PK tables: those that upsert, each the owner of some buckets, and those that apply what is synced.
+//! The threads of tables whose rows are routed: those that upsert and append, each the owner of some buckets, and those that apply what is synced.
 //! They are none of the log's: a store that stalls must not hold up tables without keys.
 
 use std::collections::VecDeque;
@@ -12,12 +12,45 @@ use crate::backend::Acks;
 use crate::error::{Error, Result};
 use crate::flusher::Flusher;
 use crate::kv_tablet::{Closing, KvTablet, Op};
+use crate::row::{Schema, batch};
 use crate::shard::{AbortOnPanic, AppendReply, Job, settle};
+use crate::tablet::{Appended, Tablet};
 use crate::types::BucketId;
+
+/// A bucket whose rows are routed to it.
+#[derive(Clone)]
+pub(crate) enum Rows {
+    /// Of a PK table.
+    Keyed(Arc<KvTablet>),
+    /// Of a log table.
+    Appended(Arc<Tablet>, Arc<Schema>),
+}
+
+impl Rows {
+    pub(crate) fn log(&self) -> &Arc<Tablet> {
+        match self {
+            Self::Keyed(tablet) => &tablet.log,
+            Self::Appended(log, _) => log,
+        }
+    }
+
+    fn write(&self, ops: &[Op], closing: Closing) -> Result<Appended> {
+        match self {
+            Self::Keyed(tablet) => tablet.upsert(ops, closing),
+            Self::Appended(log, schema) => {
+                let destinations = closing.elsewhere.iter().map(|(_, to)| *to).collect();
+                let rows = ops.iter().map(|op| &op.row);
+                let batch = batch::appended(schema, rows, closing.entry, destinations)?;
+                let elsewhere = closing.elsewhere.into_iter().map(|(log, to)| (log, to.end_offset)).collect();
+                log.append_closing(batch.into(), elsewhere)
+            }
+        }
+    }
+}
 
 /// One upsert on its way to its thread.
 pub(crate) struct Upsert {
-    pub(crate) tablet: Arc<KvTablet>,
+    pub(crate) rows: Rows,
     pub(crate) ops: Vec<Op>,
     pub(crate) closing: Closing,
     pub(crate) acks: Acks,
@@ -27,19 +60,19 @@ pub(crate) struct Upsert {
 
 impl Job for Upsert {
     fn bucket(&self) -> BucketId {
-        self.tablet.log.id
+        self.rows.log().id
     }
 
     fn run(self, flusher: &Flusher) {
-        let outcome = self.tablet.upsert(&self.ops, self.closing);
-        if let Ok(appended) = &outcome
-            && self.tablet.log.synced() >= appended.end_offset
+        let outcome = self.rows.write(&self.ops, self.closing);
+        if let (Ok(appended), Rows::Keyed(tablet)) = (&outcome, &self.rows)
+            && tablet.log.synced() >= appended.end_offset
         {
             // A sync that came before the rows were in the buffer told of nothing.
-            self.appliers.ready(&self.tablet);
+            self.appliers.ready(tablet);
         }
         // The caller may be gone; the batch is in the log all the same.
-        let _ = self.reply.send(outcome.map(|appended| settle(&self.tablet.log, appended, self.acks, flusher)));
+        let _ = self.reply.send(outcome.map(|appended| settle(self.rows.log(), appended, self.acks, flusher)));
     }
 }
 

@@ -57,14 +57,26 @@ pub(crate) fn shown(
             one_column("result", vec![create_statement(&info)?], None)?
         }
         Statement::Describe(name) => described(&*find(&**backend, name, database)?)?,
-        Statement::ShowPartitions(_) => return Err(no_partitions()),
+        Statement::ShowPartitions(name) => {
+            let info = find(&**backend, name, database)?;
+            one_column("partition name", partition_names(&info)?, None)?
+        }
         _ => return Ok(None),
     };
     Ok(Some(batch))
 }
 
-fn no_partitions() -> Status {
-    Status::unimplemented("partitioned tables are not offered by this server")
+/// Each partition as `column=value/…`.
+fn partition_names(info: &TableInfo) -> Result<Vec<String>, Status> {
+    let (Some(partitions), Some(table)) = (&info.partitions, &info.typed) else {
+        return Err(Status::invalid_argument(format!("table '{}' is not partitioned", info.name)));
+    };
+    let columns: Vec<_> = table.partition_keys.iter().filter_map(|at| table.schema.columns.get(*at)).collect();
+    let name = |values: &[String]| {
+        let pairs = columns.iter().zip(values).map(|(column, value)| format!("{}={value}", column.name));
+        pairs.collect::<Vec<_>>().join("/")
+    };
+    Ok(partitions.iter().map(|(_, partition)| name(&partition.values)).collect())
 }
 
 fn one_column(title: &str, mut names: Vec<String>, pattern: Option<&str>) -> Result<RecordBatch, Status> {
@@ -162,6 +174,9 @@ fn create_statement(info: &TableInfo) -> Result<String, Status> {
     if let Some(comment) = &table.comment {
         text += &format!(" COMMENT {}", quote(comment));
     }
+    if !table.partition_keys.is_empty() {
+        text += &format!(" PARTITIONED BY ({})", names_at(&table.schema, &table.partition_keys));
+    }
     let mut properties = vec![("bucket.num".to_owned(), info.buckets.to_string())];
     let key: Vec<&str> = table
         .bucket_key
@@ -215,7 +230,16 @@ pub(crate) async fn run(backend: &Arc<dyn Backend>, statement: Statement, sessio
             let options = altered_options(&info, &[], &options).map_err(status)?;
             backend.set_options(info.table_id(), options).await.map_err(status)?;
         }
-        Statement::AddPartition { .. } | Statement::DropPartition { .. } => return Err(no_partitions()),
+        Statement::AddPartition { table, if_not_exists, partition } => {
+            let info = find(&**backend, &table, &session.database())?;
+            let added = backend.add_partition(info.table_id(), partition).await;
+            unless(if_not_exists, ErrorKind::AlreadyExists, added)?;
+        }
+        Statement::DropPartition { table, if_exists, partition } => {
+            let info = find(&**backend, &table, &session.database())?;
+            let dropped = backend.drop_partition(info.table_id(), partition).await;
+            unless(if_exists, ErrorKind::PartitionNotFound, dropped)?;
+        }
         Statement::ShowDatabases { .. }
         | Statement::ShowTables { .. }
         | Statement::ShowPartitions(_)

@@ -31,19 +31,15 @@ pub(crate) struct Scan {
     pub(crate) relation: Relation,
     /// Places of the columns in the relation's schema.
     pub(crate) columns: Arc<[usize]>,
-    /// One bucket after the other.
-    pub(crate) buckets: std::ops::Range<u32>,
+    /// One after the other.
+    pub(crate) buckets: Vec<BucketId>,
 }
 
 impl Scan {
     /// All columns of some buckets.
-    pub(crate) fn whole(relation: Relation, buckets: std::ops::Range<u32>) -> Self {
+    pub(crate) fn whole(relation: Relation, buckets: Vec<BucketId>) -> Self {
         let columns = (0..relation.schema().fields().len()).collect();
         Self { relation, columns, buckets }
-    }
-
-    fn bucket(&self, bucket: u32) -> BucketId {
-        BucketId::new(self.relation.info.table_id(), bucket)
     }
 
     /// Reads.
@@ -54,7 +50,7 @@ impl Scan {
         if !self.relation.is_keyed() {
             return Ok(self.log_rows(backend)?.1);
         }
-        let buckets = stream::iter(self.buckets.clone().map(Ok::<_, Status>));
+        let buckets = stream::iter(self.buckets.clone().into_iter().map(Ok::<_, Status>));
         let snapshots = buckets.and_then(move |bucket| {
             let (backend, scan) = (Arc::clone(&backend), self.clone());
             async move { Ok(scan.snapshot(&*backend, bucket).await?.1) }
@@ -68,13 +64,15 @@ impl Scan {
     /// Why the bucket cannot be read.
     pub(crate) async fn rows_of_bucket(self, backend: Arc<dyn Backend>) -> Result<(i64, Batches), Status> {
         if self.relation.is_keyed() {
-            return self.snapshot(&*backend, self.buckets.start).await;
+            let none = || Status::internal("a scan of no bucket");
+            let bucket = self.buckets.first().copied().ok_or_else(none)?;
+            return self.snapshot(&*backend, bucket).await;
         }
         self.log_rows(backend)
     }
 
-    async fn snapshot(&self, backend: &dyn Backend, bucket: u32) -> Result<(i64, Batches), Status> {
-        let taken = backend.snapshot(self.bucket(bucket)).await;
+    async fn snapshot(&self, backend: &dyn Backend, bucket: BucketId) -> Result<(i64, Batches), Status> {
+        let taken = backend.snapshot(bucket).await;
         let (offset, rows) = taken.map_err(|error| status_of(&error))?;
         let (relation, columns) = (self.relation.clone(), Arc::clone(&self.columns));
         let batches =
@@ -88,12 +86,12 @@ impl Scan {
 
     /// The end of the last bucket, and the rows.
     fn log_rows(self, backend: Arc<dyn Backend>) -> Result<(i64, Batches), Status> {
-        let span = |bucket| {
-            let bucket = self.bucket(bucket);
+        let span = |bucket: &BucketId| {
+            let bucket = *bucket;
             let offsets = backend.offsets(bucket).map_err(|error| status_of(&error))?;
             Ok(Span { bucket, next: offsets.log_start, end: offsets.high_watermark })
         };
-        let spans = self.buckets.clone().map(span).collect::<Result<VecDeque<_>, Status>>()?;
+        let spans = self.buckets.iter().map(span).collect::<Result<VecDeque<_>, Status>>()?;
         let end = spans.back().map_or(0, |span| span.end);
         let scanner = Scanner { backend, scan: self, spans, stored: Bytes::new() };
         let batches = stream::try_unfold(scanner, |mut scanner| async move {

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 #[must_use]
 pub fn code_of(kind: ErrorKind) -> Code {
     match kind {
-        ErrorKind::TableNotFound | ErrorKind::BucketNotFound => Code::NotFound,
+        ErrorKind::TableNotFound | ErrorKind::BucketNotFound | ErrorKind::PartitionNotFound => Code::NotFound,
         ErrorKind::AlreadyExists => Code::AlreadyExists,
         ErrorKind::OffsetOutOfRange => Code::OutOfRange,
         ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::CorruptInput => Code::InvalidArgument,

@@ -11,8 +11,8 @@ use arrow_flight::{FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, Tic
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
 use sluice_engine::Backend;
-use sluice_engine::TableId;
 use sluice_engine::catalog::{DEFAULT_DATABASE, TableInfo};
+use sluice_engine::{BucketId, TableId};
 use tonic::{Response, Status};
 
 use crate::query::no_table;
@@ -73,11 +73,11 @@ impl Tables {
     /// INTERNAL only.
     pub(crate) fn flight(&self, info: &Arc<TableInfo>, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
         let relation = Relation { info: Arc::clone(info), changelog: false };
-        let endpoint = |first_bucket| {
-            let work = Work::Scan(Scan { table: info.id, first_bucket, buckets: 1 });
+        let endpoint = |id: BucketId| {
+            let work = Work::Scan(Scan { table: info.id, bucket: id.bucket, partition: id.partition });
             Ok(FlightEndpoint::new().with_ticket(Ticket::new(self.tickets.make(work)?)))
         };
-        let endpoints = (0..info.buckets).map(endpoint).collect::<Result<Vec<_>, Status>>()?;
+        let endpoints = info.bucket_ids().into_iter().map(endpoint).collect::<Result<Vec<_>, Status>>()?;
         let made = FlightInfo::new().try_with_schema(&relation.schema()).map_err(internal)?;
         let made = made.with_descriptor(descriptor).with_total_records(-1).with_total_bytes(-1);
         Ok(endpoints.into_iter().fold(made, FlightInfo::with_endpoint))
@@ -93,10 +93,11 @@ impl Tables {
         let info = found.ok_or_else(|| Status::not_found("the table of this ticket was dropped"))?;
         let relation = Relation { info, changelog: false };
         let schema = relation.schema();
-        let buckets = scan.first_bucket..scan.first_bucket.saturating_add(scan.buckets);
-        let whole = scan::Scan::whole(relation, buckets);
+        let id = BucketId { table: TableId(scan.table), partition: scan.partition, bucket: scan.bucket };
+        let number = relation.info.topic_partition_of(id).unwrap_or(scan.bucket);
+        let whole = scan::Scan::whole(relation, vec![id]);
         let (offset, batches) = whole.rows_of_bucket(Arc::clone(&self.backend)).await?;
-        let about = format!(r#"{{"bucket":{},"offset":{offset}}}"#, scan.first_bucket);
+        let about = format!(r#"{{"bucket":{number},"offset":{offset}}}"#);
         Ok(Response::new(sent(schema, batches, about.into())))
     }
 }

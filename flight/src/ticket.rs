@@ -31,18 +31,18 @@ pub(crate) enum Work {
     Query(Query),
 }
 
-/// A scan of some neighbouring buckets, one after the other.
+/// A scan of one bucket.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Scan {
     /// The table's id.
     #[prost(uint64, tag = "1")]
     pub(crate) table: u64,
-    /// The first bucket.
+    /// The bucket's number.
     #[prost(uint32, tag = "2")]
-    pub(crate) first_bucket: u32,
-    /// How many buckets.
-    #[prost(uint32, tag = "3")]
-    pub(crate) buckets: u32,
+    pub(crate) bucket: u32,
+    /// The partition's id, of a partitioned table.
+    #[prost(int64, optional, tag = "3")]
+    pub(crate) partition: Option<i64>,
 }
 
 /// A statement, prepared or ready to run.
@@ -122,7 +122,7 @@ mod tests {
     fn only_what_was_made_here_is_read() {
         let tickets = Tickets::new();
         let query = Query { text: "SELECT 1".into(), database: "d".into(), parameters: vec![1], id: vec![2] };
-        for work in [Work::Scan(Scan { table: 7, first_bucket: 3, buckets: 2 }), Work::Query(query)] {
+        for work in [Work::Scan(Scan { table: 7, bucket: 3, partition: Some(0) }), Work::Query(query)] {
             let ticket = tickets.make(work.clone()).expect("makes");
             assert!(is_ours(&ticket));
             assert_eq!(tickets.read(&ticket).expect("ours"), work);

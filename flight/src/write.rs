@@ -16,7 +16,7 @@ use crate::status::status_of;
 /// Rows of one log batch at most.
 const BATCH_ROWS: usize = 4_096;
 
-/// Where rows went: bucket, and the end of its log behind them.
+/// Where rows went: topic partition, and the end of its log behind them.
 pub(crate) type Places = Vec<(u32, i64)>;
 
 /// Rows whose places are fixed, ready once they are on disk and readers see them.
@@ -32,7 +32,7 @@ fn note(places: &mut Places, bucket: u32, end: i64) {
     }
 }
 
-/// Appends rows to a log table.
+/// Appends rows to a log table, wherever they belong.
 ///
 /// # Errors
 /// The engine's.
@@ -41,6 +41,9 @@ pub(crate) async fn append(backend: &dyn Backend, info: &TableInfo, rows: Vec<Ro
         let what = format!("'{}' is a topic without a schema: write to it over Kafka", info.name);
         return Err(Status::unimplemented(what));
     };
+    if info.is_routed() {
+        return apply(backend, info, rows.into_iter().map(Op::upsert).collect()).await;
+    }
     let bucket = NEXT_BUCKET.fetch_add(1, Ordering::Relaxed) % info.buckets.max(1);
     let place = BucketId::new(info.table_id(), bucket);
     let mut batches = Vec::new();
@@ -61,7 +64,7 @@ pub(crate) async fn append(backend: &dyn Backend, info: &TableInfo, rows: Vec<Ro
     }))
 }
 
-/// Applies operations to a PK table.
+/// Applies operations to a PK table, or appends rows to another whose rows are routed.
 ///
 /// # Errors
 /// The engine's.
@@ -73,11 +76,13 @@ pub(crate) async fn apply(backend: &dyn Backend, info: &TableInfo, ops: Vec<Op>)
         let request = UpsertRequest { source: None, range: None, ops: some, acks: Acks::All };
         pending.push(backend.upsert(info.table_id(), request).await.map_err(|error| status_of(&error))?);
     }
+    let info = info.clone();
     Ok(Box::pin(async move {
         let mut places = Places::new();
         for outcome in pending {
             for (bucket, appended) in outcome.await.map_err(|error| status_of(&error))?.parts {
-                note(&mut places, bucket, appended.end_offset);
+                let number = info.topic_partition_of(bucket).unwrap_or(bucket.bucket);
+                note(&mut places, number, appended.end_offset);
             }
         }
         Ok(places)

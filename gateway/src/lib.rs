@@ -73,7 +73,7 @@ pub struct Gateway {
 }
 
 /// How long a stop waits for connections to drain.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(10);
 
 async fn bind(key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let fault = |error| StartError::Listen { key, address, error };

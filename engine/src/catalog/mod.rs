@@ -6,6 +6,7 @@
 pub mod descriptor;
 pub mod names;
 pub mod options;
+pub mod partitions;
 pub mod table_options;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,15 +14,17 @@ use std::sync::Arc;
 
 use descriptor::{TableDescriptor, ValidTable};
 use parking_lot::{Mutex, RwLock};
+use partitions::Partitions;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Change, KvStore, open_value, seal_value};
 use crate::kv_tablet::{DeleteBehavior, Rules};
 use crate::log::head::BatchKind;
+use crate::row::key::Place;
 use crate::row::{Datum, bucket};
 use crate::tablet::Shape;
-use crate::types::TableId;
+use crate::types::{BucketId, TableId};
 
 /// A table as the catalog stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +51,9 @@ pub struct TableInfo {
     /// Schema and rules of a typed table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typed: Option<ValidTable>,
+    /// Of a partitioned table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Partitions>,
 }
 
 /// What a table holds.
@@ -63,14 +69,10 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// What its logs are like.
+    /// What the batches of its logs are.
     #[must_use]
-    pub fn shape(self) -> Shape {
-        match self {
-            Self::Raw => Shape { kind: BatchKind::Kafka, hashed: false },
-            Self::Log => Shape { kind: BatchKind::Sluice, hashed: false },
-            Self::Pk => Shape { kind: BatchKind::Sluice, hashed: true },
-        }
+    pub fn batches(self) -> BatchKind {
+        if self == Self::Raw { BatchKind::Kafka } else { BatchKind::Sluice }
     }
 
     /// What Kafka's options of a topic cannot but be: rows carry the time of their append, and the log of a PK table
@@ -121,20 +123,127 @@ impl TableInfo {
         topic_name(&self.database, &self.name)
     }
 
-    /// The bucket that a row of a PK table belongs to (design §3); only its bucket key counts.
+    /// What its logs are like.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        Shape { kind: self.kind.batches(), hashed: self.is_routed() }
+    }
+
+    /// Whether a row's own values say which bucket it belongs to, wherever its producer sent it.
+    #[must_use]
+    pub fn is_routed(&self) -> bool {
+        self.partitions.is_some() || self.typed.as_ref().is_some_and(|table| !table.bucket_key.is_empty())
+    }
+
+    /// How many topic partitions it has.
+    #[must_use]
+    pub fn topic_partitions(&self) -> u32 {
+        self.partitions.as_ref().map_or(self.buckets, |partitions| partitions.slots().len() as u32)
+    }
+
+    /// The bucket of a topic partition, a vacant one where none has it now; `None` where there is no such topic partition.
+    #[must_use]
+    pub fn bucket_at(&self, topic_partition: u32) -> Option<BucketId> {
+        let Some(partitions) = &self.partitions else {
+            return (topic_partition < self.buckets).then(|| BucketId::new(self.table_id(), topic_partition));
+        };
+        Some(match partitions.slots().get(topic_partition as usize)?.tenant {
+            Some((partition, bucket)) => Place { partition: Some(partition), bucket }.of(self.table_id()),
+            None => BucketId::vacant(self.table_id(), topic_partition),
+        })
+    }
+
+    /// The topic partition of a bucket, where it has one.
+    #[must_use]
+    pub fn topic_partition_of(&self, bucket: BucketId) -> Option<u32> {
+        match &self.partitions {
+            None => Some(bucket.bucket),
+            Some(partitions) => partitions.slot_of(bucket.into()),
+        }
+    }
+
+    /// The bucket that closes what is addressed to a topic partition: its own, or, of a free one, the lowest that
+    /// there is (design §3).
+    #[must_use]
+    pub fn source_of(&self, topic_partition: u32) -> Option<BucketId> {
+        let taken = |slot: u32| self.bucket_at(slot).filter(|bucket| !bucket.is_vacant());
+        taken(topic_partition).or_else(|| (0..self.topic_partitions()).find_map(taken))
+    }
+
+    /// Its buckets, by partition and number.
+    #[must_use]
+    pub fn bucket_ids(&self) -> Vec<BucketId> {
+        match &self.partitions {
+            None => (0..self.buckets).map(|bucket| BucketId::new(self.table_id(), bucket)).collect(),
+            Some(partitions) => {
+                let buckets = |partition: &partitions::Partition| {
+                    let id = Some(partition.id);
+                    (0..partition.buckets).map(move |bucket| Place { partition: id, bucket })
+                };
+                let all = partitions.iter().flat_map(|(_, partition)| buckets(partition));
+                all.map(|place| place.of(self.table_id())).collect()
+            }
+        }
+    }
+
+    /// The bucket that a row belongs to (design §3); only its partition columns and bucket key count. `any` is the
+    /// bucket's number where no key says it. `None` where the row's partition is not there.
     ///
     /// # Errors
-    /// `InvalidArgument` for a key that is NULL or of the wrong type, or a table without keys.
-    pub fn bucket_of(&self, row: &[Datum]) -> Result<u32> {
-        let table = self.typed.as_ref().filter(|_| self.kind == TableKind::Pk);
-        let Some(table) = table else {
-            return names::refuse(format!("table '{}' has no primary key", self.name));
+    /// `InvalidArgument` for a key that is NULL or of the wrong type, or a table without a schema.
+    pub fn bucket_of(&self, row: &[Datum], any: u32) -> Result<Option<BucketId>> {
+        let Some(table) = &self.typed else {
+            return names::refuse(format!("table '{}' has no schema", self.name));
         };
-        if table_options::value(&self.options, "table.bucket.function") == Some("kafka") {
+        let (partition, buckets) = match &self.partitions {
+            None => (None, self.buckets),
+            Some(partitions) => match partitions.get(&self.partition_name(row)?) {
+                None => return Ok(None),
+                Some(partition) => (Some(partition.id), partition.buckets),
+            },
+        };
+        let bucket = if table.bucket_key.is_empty() {
+            any % buckets.max(1)
+        } else if table_options::value(&self.options, "table.bucket.function") == Some("kafka") {
             let place = table.schema.primary_key.first().copied().unwrap_or_default();
-            return bucket::kafka_bucket(&bucket::plain_key(&table.schema, place, row)?, self.buckets);
+            bucket::kafka_bucket(&bucket::plain_key(&table.schema, place, row)?, buckets)?
+        } else {
+            bucket::fluss_bucket(&bucket::key_bytes(&table.schema, &table.bucket_key, row)?, buckets)?
+        };
+        Ok(Some(Place { partition, bucket }.of(self.table_id())))
+    }
+
+    /// The name of the partition that a row belongs to.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names the column for a value that no partition can have.
+    pub fn partition_name(&self, row: &[Datum]) -> Result<String> {
+        let Some(table) = &self.typed else { return Ok(String::new()) };
+        let value = |at: &usize| match (table.schema.columns.get(*at), row.get(*at)) {
+            (Some(column), Some(value)) => partitions::value_text(column, value),
+            _ => names::refuse("a row without its partition columns"),
+        };
+        let values = table.partition_keys.iter().map(value).collect::<Result<Vec<_>>>()?;
+        Ok(partitions::name_of(&values))
+    }
+
+    /// The values of a partition in the order of its columns, from what a statement names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names the column: one that is missing, none of the partition's, or a value that is none
+    /// of its type's.
+    pub fn partition_values(&self, spec: &[(String, String)]) -> Result<Vec<String>> {
+        let table = self.typed.as_ref().filter(|_| self.partitions.is_some());
+        let Some(table) = table else { return names::refuse(format!("table '{}' is not partitioned", self.name)) };
+        let columns: Vec<_> = table.partition_keys.iter().filter_map(|at| table.schema.columns.get(*at)).collect();
+        if let Some((name, _)) = spec.iter().find(|(name, _)| columns.iter().all(|column| column.name != *name)) {
+            return names::refuse(format!("'{name}' is no partition column of table '{}'", self.name));
         }
-        bucket::fluss_bucket(&bucket::key_bytes(&table.schema, &table.bucket_key, row)?, self.buckets)
+        let value = |column: &&crate::row::Column| match spec.iter().find(|(name, _)| *name == column.name) {
+            Some((_, text)) => partitions::value_text(column, &partitions::value_of(column, text)?),
+            None => names::refuse(format!("the partition's column '{}' has no value", column.name)),
+        };
+        columns.iter().map(value).collect()
     }
 
     /// The rules by which a PK table changes; `None` for other tables.
@@ -278,13 +387,6 @@ pub struct TypedPlan {
 pub fn plan_typed(name: &str, descriptor: &TableDescriptor) -> Result<TypedPlan> {
     names::check_table_name(name)?;
     let mut table = descriptor.validate()?;
-    let lacking = [
-        (!table.partition_keys.is_empty(), "partitioned tables are"),
-        (!table.has_primary_key() && !table.bucket_key.is_empty(), "a bucket key without a primary key is"),
-    ];
-    if let Some((_, what)) = lacking.into_iter().find(|(asked, _)| *asked) {
-        return Err(Error::new(ErrorKind::Unsupported, format!("{what} not offered by this server")));
-    }
     let options = topic_options(&mut table)?;
     Ok(TypedPlan { buckets: table.buckets.unwrap_or(DEFAULT_BUCKETS), table, options })
 }
@@ -444,6 +546,15 @@ impl Catalog {
         self.change.lock().unclean_starts.saturating_sub(info.epoch_base) as i32
     }
 
+    /// The leader epoch of a bucket in this run of the server: each tenant of a slot has one higher than those before.
+    #[must_use]
+    pub fn epoch_of(&self, info: &TableInfo, bucket: BucketId) -> i32 {
+        let slots = info.partitions.as_ref().map(Partitions::slots).unwrap_or_default();
+        let tenant = bucket.partition.map(|partition| (partition, bucket.bucket));
+        let slot = slots.iter().find(|slot| slot.tenant.is_some() && slot.tenant == tenant);
+        self.leader_epoch(info) + slot.map_or(0, |slot| slot.generation as i32)
+    }
+
     /// Creates a database.
     ///
     /// # Errors
@@ -523,7 +634,9 @@ impl Catalog {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("Topic '{topic}' already exists.")));
         }
         let (database, name) = view.locate(topic);
+        let parted = typed.as_ref().is_some_and(|table| !table.partition_keys.is_empty());
         let info = Arc::new(TableInfo {
+            partitions: parted.then(|| Partitions::none(buckets)),
             id: counters.next_table_id,
             uuid: uuid::Uuid::new_v4(),
             database: database.to_owned(),
@@ -668,9 +781,7 @@ mod tests {
         let kind =
             |name: &str, asked: &TableDescriptor| catalog.create_typed(name, asked, 0).expect_err("refused").kind;
         assert_eq!(kind("__x", &descriptor(&[])), ErrorKind::InvalidArgument);
-        assert_eq!(kind("t", &descriptor(&[("bucket.key", "a")])), ErrorKind::Unsupported);
-        let parted = TableDescriptor { partition_keys: vec!["a".into()], ..descriptor(&[]) };
-        assert_eq!(kind("t", &parted), ErrorKind::Unsupported);
+        assert_eq!(kind("t", &descriptor(&[("bucket.key", "z")])), ErrorKind::InvalidArgument);
         assert_eq!(
             kind("t", &descriptor(&[("table.log.ttl", "1 d"), ("retention.ms", "1")])),
             ErrorKind::InvalidArgument

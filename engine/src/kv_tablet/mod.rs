@@ -20,6 +20,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 pub use merge::{DeleteBehavior, Op, Rules};
+pub(crate) use replay::clear;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::KvStore;

@@ -50,6 +50,26 @@ impl KvTablet {
     }
 }
 
+/// Removes all that a store has of a bucket.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn clear(store: &dyn KvStore, place: Place) -> Result<()> {
+    let prefix = place.row_prefix();
+    loop {
+        let mut keys: Vec<Change> = Vec::new();
+        store.visit(&[&prefix], &mut |key, _| {
+            keys.push((key.to_vec(), None));
+            keys.len() < REMOVED_MAX
+        })?;
+        if keys.is_empty() {
+            break;
+        }
+        store.write(&keys)?;
+    }
+    store.write(&[(StoreKey::Applied(place).encode(), None)])
+}
+
 struct Replay<'a> {
     log: &'a Tablet,
     store: &'a dyn KvStore,
@@ -76,35 +96,21 @@ impl Replay<'_> {
             Some(applied) => {
                 tracing::warn!(bucket = %self.log.id, offset = applied.offset, synced,
                     "the store is ahead of the log; it is built anew");
-                self.clear()?;
+                clear(self.store, self.place)?;
             }
             None => {}
         }
-        if start > 0 {
+        let base = self.log.slot_base();
+        if start > base {
             let what = format!(
                 "bucket {}: the log begins at {start}, and the store does not know what was before",
                 self.log.id
             );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        self.applied = if self.rules.wal_image { Applied { live_rows: None, ..NOTHING } } else { NOTHING };
+        let nothing = Applied { offset: base, ..NOTHING };
+        self.applied = if self.rules.wal_image { Applied { live_rows: None, ..nothing } } else { nothing };
         Ok(())
-    }
-
-    fn clear(&self) -> Result<()> {
-        let prefix = self.place.row_prefix();
-        loop {
-            let mut keys: Vec<Change> = Vec::new();
-            self.store.visit(&[&prefix], &mut |key, _| {
-                keys.push((key.to_vec(), None));
-                keys.len() < REMOVED_MAX
-            })?;
-            if keys.is_empty() {
-                break;
-            }
-            self.store.write(&keys)?;
-        }
-        self.store.write(&[(StoreKey::Applied(self.place).encode(), None)])
     }
 
     fn run(&mut self) -> Result<()> {

@@ -6,6 +6,7 @@
 use sluice_protocol::batch::{self, BatchHeader, add_sequence};
 
 use crate::row::batch as typed;
+use crate::row::key::Place;
 
 /// Bytes from which a head can be read, for each kind: the part that the header chain covers.
 pub const HEAD_LEN: usize = batch::HEADER_LEN;
@@ -46,7 +47,11 @@ impl BatchKind {
                 let Some(header) = BatchHeader::read(batch) else { return };
                 if let Some(range) = ProducerRange::of(&header) {
                     let end_offset = BatchHead::from(&header).last_offset().saturating_add(1);
-                    each(ProducerMark::Entry(typed::Entry::own(range, 0), header.base_offset, end_offset));
+                    each(ProducerMark::Entry(
+                        typed::Entry::own(range, Place::default()),
+                        header.base_offset,
+                        end_offset,
+                    ));
                 }
             }
             Self::Sluice => {

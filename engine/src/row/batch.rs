@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::compacted;
+use super::key::Place;
 use super::types::{ChangeType, Row, Schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::checked::{Reader, Writer};
@@ -63,7 +64,7 @@ pub struct Entry {
     /// The range.
     pub range: ProducerRange,
     /// The bucket that the producer addressed.
-    pub source: u32,
+    pub source: Place,
     /// Whether the range's rows of this bucket are in the batch.
     pub applies: bool,
     /// Whether this bucket is the source and the range is closed here.
@@ -73,7 +74,7 @@ pub struct Entry {
 impl Entry {
     /// Of a producer that addressed this bucket, and all of whose rows are its own.
     #[must_use]
-    pub fn own(range: ProducerRange, bucket: u32) -> Self {
+    pub fn own(range: ProducerRange, bucket: Place) -> Self {
         Self { range, source: bucket, applies: true, closing: true }
     }
 }
@@ -81,8 +82,8 @@ impl Entry {
 /// Where rows of a closed range went, and what proves that they are there (docs/storage-format-typed.md §1.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// The bucket's number.
-    pub bucket: u32,
+    /// The bucket.
+    pub place: Place,
     /// Its leader epoch when they were appended.
     pub leader_epoch: i32,
     /// End of the log batch that holds them.
@@ -156,10 +157,19 @@ pub fn is_sound(batch: &[u8]) -> bool {
         && stored_body == batch.get(PLACE_LEN..end).map(crc32c::crc32c)
 }
 
+fn place(partition: i64, bucket: u32) -> Place {
+    Place { partition: (partition != NO_PARTITION).then_some(partition), bucket }
+}
+
+fn put_partition(out: &mut Writer, place: Place) {
+    out.i64(place.partition.unwrap_or(NO_PARTITION));
+}
+
 /// An entry with its first offset and offset count, the offset as a delta.
 fn read_entry(input: &mut Reader<'_>) -> Result<(Entry, u32, u32)> {
     let (id, epoch, flags) = (input.i64()?, input.i16()?, input.i16()? as u16);
-    let (source, _partition) = (input.u32()?, input.i64()?);
+    let (bucket, partition) = (input.u32()?, input.i64()?);
+    let source = place(partition, bucket);
     let (first_sequence, last_sequence) = (input.i32()?, input.i32()?);
     let (first_offset, count) = (input.u32()?, input.u32()?);
     let range = ProducerRange { id, epoch, first_sequence, last_sequence };
@@ -245,8 +255,9 @@ impl<'a> BatchView<'a> {
             let (entry, count) = (input.i16()? as u16, input.i16()? as u16);
             let mut destinations = Vec::new();
             for _ in 0..count {
-                let (_partition, bucket) = (input.i64()?, input.u32()?);
-                destinations.push(Destination { bucket, leader_epoch: input.i32()?, end_offset: input.i64()? });
+                let (partition, bucket) = (input.i64()?, input.u32()?);
+                let place = place(partition, bucket);
+                destinations.push(Destination { place, leader_epoch: input.i32()?, end_offset: input.i64()? });
             }
             if usize::from(entry) == at {
                 return Ok(destinations);
@@ -366,15 +377,28 @@ pub fn append_only(
     rows: &[Row],
     range: Option<ProducerRange>,
 ) -> Result<TypedBatch> {
-    let mut draft = Draft { schema_id: schema.id, append_only: true, rows: rows.len(), ..Draft::default() };
-    for (at, row) in rows.iter().enumerate() {
-        write_change(schema, ChangeType::Append, row, &mut draft.body)
-            .map_err(|error| Error::new(error.kind, format!("row {at}: {}", error.message)))?;
-    }
     if rows.is_empty() {
         return Err(Error::new(ErrorKind::InvalidArgument, "0 rows are not one log batch"));
     }
-    draft.entry = range.map(|range| Entry::own(range, bucket.bucket));
+    appended(schema, rows, range.map(|range| Entry::own(range, bucket.into())), Vec::new())
+}
+
+/// Puts rows of a log table whose rows are routed, all `+A`, into a batch that lacks only its place; one without rows
+/// takes one offset.
+///
+/// # Errors
+/// `InvalidArgument` that names row and column of a value that does not fit; `TooLarge`.
+pub fn appended<'a, I>(schema: &Schema, rows: I, entry: Option<Entry>, closing: Vec<Destination>) -> Result<TypedBatch>
+where
+    I: IntoIterator<Item = &'a Row>,
+{
+    let mut draft = Draft { schema_id: schema.id, entry, closing, ..Draft::default() };
+    for row in rows {
+        write_change(schema, ChangeType::Append, row, &mut draft.body)
+            .map_err(|error| Error::new(error.kind, format!("row {}: {}", draft.rows, error.message)))?;
+        draft.rows += 1;
+    }
+    draft.append_only = draft.rows > 0;
     draft.seal()
 }
 
@@ -490,8 +514,8 @@ fn entry_bytes(entry: &Entry, offsets: u32) -> Writer {
     out.i64(entry.range.id);
     out.i16(entry.range.epoch);
     out.i16((role(entry.applies, ENTRY_APPLIES) | role(entry.closing, ENTRY_CLOSING)) as i16);
-    out.u32(entry.source);
-    out.i64(NO_PARTITION);
+    out.u32(entry.source.bucket);
+    put_partition(&mut out, entry.source);
     out.i32(entry.range.first_sequence);
     out.i32(entry.range.last_sequence);
     out.u32(0);
@@ -504,8 +528,8 @@ fn closing_bytes(destinations: &[Destination]) -> Writer {
     out.i16(0);
     out.i16(destinations.len() as i16);
     for destination in destinations {
-        out.i64(NO_PARTITION);
-        out.u32(destination.bucket);
+        put_partition(&mut out, destination.place);
+        out.u32(destination.place.bucket);
         out.i32(destination.leader_epoch);
         out.i64(destination.end_offset);
     }

@@ -13,6 +13,7 @@
 use super::bucket::quiet;
 use super::types::{Column, DataType, Datum, Schema};
 use crate::error::{Error, ErrorKind, Result};
+use crate::types::{BucketId, TableId};
 
 const FORMAT: u8 = 0x00;
 const APPLIED: u8 = 0x01;
@@ -53,7 +54,7 @@ pub enum StoreKey<'a> {
 }
 
 /// A bucket within its table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The table's partition; `None` for unpartitioned tables.
     pub partition: Option<i64>,
@@ -61,7 +62,19 @@ pub struct Place {
     pub bucket: u32,
 }
 
+impl From<BucketId> for Place {
+    fn from(bucket: BucketId) -> Self {
+        Self { partition: bucket.partition, bucket: bucket.bucket }
+    }
+}
+
 impl Place {
+    /// The bucket here of a table.
+    #[must_use]
+    pub fn of(self, table: TableId) -> BucketId {
+        BucketId { table, partition: self.partition, bucket: self.bucket }
+    }
+
     fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.partition.map_or(NO_PARTITION, i64::cast_unsigned).to_be_bytes());
         out.extend_from_slice(&self.bucket.to_be_bytes());

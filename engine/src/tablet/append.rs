@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::head::{BatchHead, BatchKind, HEAD_LEN, ProducerMark, ProducerRange};
 use crate::log::segment::{Segment, SegmentState, Tail};
 use crate::row::batch::{Entry, TypedBatch, set_place};
+use crate::row::key::Place;
 
 /// Bytes of log after which the active segment's state is written (docs/storage-format.md §4.1).
 const STATE_INTERVAL_BYTES: u64 = 32 << 20;
@@ -65,7 +66,7 @@ impl LogBatch {
 
     fn entry(&self) -> Option<Entry> {
         match self {
-            Self::Raw(raw) => ProducerRange::of(&raw.header).map(|range| Entry::own(range, 0)),
+            Self::Raw(raw) => ProducerRange::of(&raw.header).map(|range| Entry::own(range, Place::default())),
             Self::Typed(typed) => typed.entry,
         }
     }

@@ -38,6 +38,7 @@ use crate::io::Disk;
 use crate::log::head::{BatchKind, ProducerRange};
 use crate::log::points::RecoveryPoint;
 use crate::log::segment::{Segment, SegmentState};
+use crate::row::key::Place;
 use crate::types::BucketId;
 use producers::Producers;
 use recover::{Loaded, Source};
@@ -143,6 +144,8 @@ pub struct Offsets {
     pub end: i64,
     /// The leader epoch.
     pub leader_epoch: i32,
+    /// What lies below it was another bucket's, which had the same topic partition.
+    pub slot_base: i64,
 }
 
 impl Tablet {
@@ -182,6 +185,59 @@ impl Tablet {
         }
         tablet.adopt(&mut tablet.writer.lock(), loaded);
         Ok((tablet, quarantined))
+    }
+
+    /// Makes the files of a bucket that goes on where another's log ended: its log begins at `base`, and `epochs` is
+    /// the history up to there (design §3).
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn found(around: &Surroundings, id: BucketId, base: i64, epochs: Vec<(i32, i64)>) -> Result<()> {
+        let directory = id.directory(&around.root);
+        around.disk.create_dir(&directory).map_err(|error| Error::io(format!("making bucket {id}"), &error))?;
+        let state = BucketState { log_start: base, changelog_start: base, slot_base: base, epochs };
+        state.store(&*around.disk, &directory)
+    }
+
+    /// The offset at which the log began: what lies below it was another bucket's.
+    #[must_use]
+    pub fn slot_base(&self) -> i64 {
+        self.state.lock().slot_base
+    }
+
+    /// One past the last offset, offline or not; an append that has begun is waited for.
+    #[must_use]
+    pub fn end_offset(&self) -> i64 {
+        let _appending = self.writer.lock();
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The history of leader epochs, with that of this run: epoch, first offset.
+    #[must_use]
+    pub fn epochs(&self) -> Vec<(i32, i64)> {
+        let mut epochs = self.state.lock().epochs.clone();
+        if epochs.last().is_none_or(|(last, _)| *last < self.epoch.0) {
+            epochs.push(self.epoch);
+        }
+        epochs
+    }
+
+    /// The stand-in for the bucket of a free slot: empty, without files, its only offset `base`.
+    #[must_use]
+    pub fn vacant(
+        around: Surroundings,
+        id: BucketId,
+        shape: Shape,
+        options: Arc<LogOptions>,
+        leader_epoch: i32,
+        (base, epochs): (i64, Vec<(i32, i64)>),
+    ) -> Self {
+        let tablet = Self::empty(around, id, shape, options, (leader_epoch, base));
+        for place in [&tablet.end, &tablet.synced, &tablet.log_start] {
+            place.store(base, Ordering::Release);
+        }
+        *tablet.state.lock() = BucketState { log_start: base, changelog_start: base, slot_base: base, epochs };
+        tablet
     }
 
     /// A bucket whose files cannot be used: it answers every request with `error`. It keeps its recovery
@@ -297,6 +353,7 @@ impl Tablet {
             high_watermark: self.high_watermark(),
             end: self.end.load(Ordering::Acquire),
             leader_epoch: self.epoch.0,
+            slot_base: self.slot_base(),
         })
     }
 
@@ -337,7 +394,7 @@ impl Tablet {
 
     /// Where the log batch ends that applied a range here, if it is remembered.
     #[must_use]
-    pub fn applied_end(&self, range: &ProducerRange, source: u32) -> Option<i64> {
+    pub fn applied_end(&self, range: &ProducerRange, source: Place) -> Option<i64> {
         self.writer.lock().routes.applied_end(range, source)
     }
 

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::checked::{Reader, Writer};
 use crate::log::head::{ProducerMark, ProducerRange};
 use crate::row::batch::{Entry, Void};
+use crate::row::key::Place;
 
 /// A range whose rows of this bucket are in its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes {
     /// By producer id and source bucket.
-    applied: BTreeMap<(i64, u32), Lane<Applied>>,
+    applied: BTreeMap<(i64, Place), Lane<Applied>>,
     /// By producer id.
     closed: BTreeMap<i64, Lane<Closed>>,
 }
@@ -114,7 +115,7 @@ impl Routes {
 
     /// Where the log batch ends that applied a range here, if it is remembered.
     #[must_use]
-    pub fn applied_end(&self, range: &ProducerRange, source: u32) -> Option<i64> {
+    pub fn applied_end(&self, range: &ProducerRange, source: Place) -> Option<i64> {
         let lane = self.applied.get(&(range.id, source))?;
         lane.ranges.iter().find(|applied| applied.range == *range).map(|applied| applied.end_offset)
     }
@@ -179,7 +180,8 @@ impl Routes {
         out.u32(self.applied.len() as u32);
         for ((id, source), lane) in &self.applied {
             out.i64(*id);
-            out.u32(*source);
+            out.i64(source.partition.unwrap_or(-1));
+            out.u32(source.bucket);
             out.i64(lane.last_append_ms);
             out.u8(lane.ranges.len() as u8);
             for applied in &lane.ranges {
@@ -212,8 +214,9 @@ impl Routes {
         if input.0.is_empty() {
             return Ok(routes);
         }
-        for _ in 0..input.count(21)? {
-            let (id, source) = (input.i64()?, input.u32()?);
+        for _ in 0..input.count(29)? {
+            let (id, partition, bucket) = (input.i64()?, input.i64()?, input.u32()?);
+            let source = Place { partition: (partition >= 0).then_some(partition), bucket };
             let mut lane = Lane { epoch: 0, last_append_ms: input.i64()?, ranges: Vec::new() };
             for _ in 0..input.u8()? {
                 let range = get_range(input, id)?;
@@ -256,7 +259,11 @@ mod tests {
     }
 
     fn closing(range: ProducerRange, base: i64, applies: bool) -> ProducerMark {
-        ProducerMark::Entry(Entry { range, source: 2, applies, closing: true }, base, base + 1)
+        ProducerMark::Entry(Entry { range, source: place(2), applies, closing: true }, base, base + 1)
+    }
+
+    fn place(bucket: u32) -> Place {
+        Place { partition: Some(4), bucket }
     }
 
     fn judged(routes: &Routes, range: ProducerRange) -> Result<Verdict> {
@@ -294,7 +301,7 @@ mod tests {
         assert!(matches!(judged(&routes, range(2, 2)), Ok(Verdict::Duplicate(_))));
         assert_eq!(judged(&routes, range(3, 3)).expect_err("1 first").kind, ErrorKind::OutOfOrder);
         assert_eq!(judged(&routes, range(1, 1)).expect("reopened"), Verdict::New);
-        assert_eq!(routes.applied_end(&range(1, 1), 2), Some(12), "its rows are in");
+        assert_eq!(routes.applied_end(&range(1, 1), place(2)), Some(12), "its rows are in");
         routes.note(&closing(range(1, 1), 20, false), 7, 7);
         let Ok(Verdict::Duplicate(seen)) = judged(&routes, range(1, 1)) else { panic!("closed again") };
         assert_eq!(seen.base_offset, 20);
@@ -316,14 +323,14 @@ mod tests {
     #[test]
     fn destinations_know_ranges_by_producer_and_source() {
         let mut routes = Routes::default();
-        let entry = |source| Entry { range: range(0, 3), source, applies: true, closing: false };
+        let entry = |source| Entry { range: range(0, 3), source: place(source), applies: true, closing: false };
         routes.note(&ProducerMark::Entry(entry(1), 40, 42), 5, 5);
-        assert_eq!(routes.applied_end(&range(0, 3), 1), Some(42));
-        assert_eq!(routes.applied_end(&range(0, 3), 2), None);
-        assert_eq!(routes.applied_end(&ProducerRange { epoch: 2, ..range(0, 3) }, 1), None);
+        assert_eq!(routes.applied_end(&range(0, 3), place(1)), Some(42));
+        assert_eq!(routes.applied_end(&range(0, 3), place(2)), None);
+        assert_eq!(routes.applied_end(&ProducerRange { epoch: 2, ..range(0, 3) }, place(1)), None);
         assert_eq!(judged(&routes, range(9, 9)).expect("it closes nothing here"), Verdict::New);
         routes.expire(1_005, 1_000);
-        assert_eq!(routes.applied_end(&range(0, 3), 1), None);
+        assert_eq!(routes.applied_end(&range(0, 3), place(1)), None);
     }
 
     #[test]

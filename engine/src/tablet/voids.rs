@@ -18,7 +18,7 @@ const VOIDS_MAX: usize = 1_000;
 pub fn void_broken(tablet: &Tablet, reaches: &dyn Fn(BucketId, i32, i64) -> bool) -> Result<usize> {
     let mut found = unconfirmed(tablet)?;
     let there = |to: &Destination| {
-        let id = BucketId { bucket: to.bucket, ..tablet.id };
+        let id = to.place.of(tablet.id.table);
         reaches(id, to.leader_epoch, to.end_offset)
     };
     found.retain(|(_, elsewhere)| !elsewhere.iter().all(there));

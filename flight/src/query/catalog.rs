@@ -1,8 +1,10 @@
 //! Databases, tables and changelogs as DataFusion sees them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProvider, SchemaProvider, Session, TableProvider};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -10,11 +12,14 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use sluice_engine::Backend;
+use sluice_engine::catalog::partitions::value_of;
+use sluice_engine::row::{Datum, Row};
+use sluice_engine::{Backend, BucketId};
 use tonic::async_trait;
 
 use super::keys::keys_in;
 use super::scan::{Access, ScanExec};
+use crate::arrow::{columns_of, data_type};
 use crate::relation::Relation;
 
 /// All databases.
@@ -100,6 +105,51 @@ fn is_plain(expr: &Expr) -> bool {
     plain
 }
 
+impl Table {
+    /// The buckets of the partitions that rows can be in which pass the filters.
+    fn buckets(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<BucketId>> {
+        let info = &self.relation.info;
+        let (Some(partitions), Some(table)) = (&info.partitions, &info.typed) else { return Ok(info.bucket_ids()) };
+        let columns = table.partition_keys.iter().filter_map(|at| table.schema.columns.get(*at));
+        let columns: Vec<_> = columns.collect();
+        let about = |filter: &&Expr| {
+            let named = filter.column_refs();
+            !named.is_empty() && named.iter().all(|used| columns.iter().any(|column| column.name == used.name))
+        };
+        let Some(filter) = conjunction(filters.iter().filter(about).cloned()) else { return Ok(info.bucket_ids()) };
+        // One row for each partition: its values.
+        let mut rows = Vec::new();
+        for (_, partition) in partitions.iter() {
+            let mut row = vec![Datum::Null; table.schema.columns.len()];
+            for ((at, column), text) in table.partition_keys.iter().zip(&columns).zip(&partition.values) {
+                let value = value_of(column, text).map_err(|error| DataFusionError::External(Box::new(error)))?;
+                if let Some(slot) = row.get_mut(*at) {
+                    *slot = value;
+                }
+            }
+            rows.push(row);
+        }
+        let rows: Vec<&Row> = rows.iter().collect();
+        let arrays = columns_of(&table.schema, table.partition_keys.iter().copied(), &rows)?;
+        let fields: Vec<_> =
+            columns.iter().map(|column| Field::new(&column.name, data_type(column.data_type), true)).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let filter = state.create_physical_expr(unqualified(filter)?, &DFSchema::try_from(Arc::clone(&schema))?)?;
+        let batch = RecordBatch::try_new(schema, arrays)?;
+        let passes = filter.evaluate(&batch)?.into_array(batch.num_rows())?;
+        let passes = passes.as_boolean_opt();
+        let passes = passes.ok_or_else(|| DataFusionError::Internal("a filter is no BOOLEAN".to_owned()))?;
+        let kept: HashSet<i64> = partitions
+            .iter()
+            .zip(passes.iter())
+            .filter(|(_, passes)| *passes == Some(true))
+            .map(|((_, partition), _)| partition.id)
+            .collect();
+        let of_it = |bucket: &BucketId| bucket.partition.is_some_and(|partition| kept.contains(&partition));
+        Ok(info.bucket_ids().into_iter().filter(of_it).collect())
+    }
+}
+
 #[async_trait]
 impl TableProvider for Table {
     fn schema(&self) -> SchemaRef {
@@ -147,7 +197,7 @@ impl TableProvider for Table {
         };
         let access = match keys_in(&self.relation, filters)? {
             Some(keys) => Access::Keys(Arc::new(keys)),
-            None => Access::Buckets,
+            None => Access::Buckets(Arc::new(self.buckets(state, filters)?)),
         };
         let scan = ScanExec::try_new(
             Arc::clone(&self.backend),

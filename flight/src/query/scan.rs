@@ -1,5 +1,6 @@
 //! Reading a relation within a plan: one partition for each bucket, or one for all keys that are looked up.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use sluice_engine::Backend;
 use sluice_engine::row::Row;
+use sluice_engine::{Backend, BucketId};
 use tonic::Status;
 
 use crate::relation::Relation;
@@ -26,7 +27,7 @@ use crate::status::status_of;
 #[derive(Debug, Clone)]
 pub(super) enum Access {
     /// All of them, bucket by bucket.
-    Buckets,
+    Buckets(Arc<Vec<BucketId>>),
     /// By their keys.
     Keys(Arc<Vec<Row>>),
 }
@@ -61,8 +62,8 @@ impl ScanExec {
         limit: Option<usize>,
     ) -> Result<Self> {
         let schema: SchemaRef = Arc::new(relation.schema().project(read.get(..output).unwrap_or_default())?);
-        let partitions = match access {
-            Access::Buckets => relation.info.buckets as usize,
+        let partitions = match &access {
+            Access::Buckets(buckets) => buckets.len(),
             Access::Keys(_) => 1,
         };
         let properties = PlanProperties::new(
@@ -126,7 +127,13 @@ impl DisplayAs for ScanExec {
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         write!(f, "SluiceScan: table={}, columns=[{}]", self.relation.name(), columns.join(", "))?;
         match &self.access {
-            Access::Buckets => write!(f, ", buckets={}", self.relation.info.buckets)?,
+            Access::Buckets(buckets) => {
+                if let Some(partitions) = &self.relation.info.partitions {
+                    let read: HashSet<_> = buckets.iter().filter_map(|bucket| bucket.partition).collect();
+                    write!(f, ", partitions={}/{}", read.len(), partitions.iter().count())?;
+                }
+                write!(f, ", buckets={}", buckets.len())?;
+            }
             Access::Keys(keys) => write!(f, ", keys={}", keys.len())?,
         }
         if let Some((filter, _)) = &self.filter {
@@ -166,9 +173,9 @@ impl ExecutionPlan for ScanExec {
     fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let batches = match &self.access {
             Access::Keys(keys) => self.lookup(Arc::clone(keys)),
-            Access::Buckets => {
-                let bucket = partition as u32;
-                let buckets = bucket..bucket + 1;
+            Access::Buckets(buckets) => {
+                // Where none is left there still is one partition, of no rows.
+                let buckets = buckets.get(partition).copied().into_iter().collect();
                 let scan = Scan { relation: self.relation.clone(), columns: Arc::clone(&self.read), buckets };
                 scan.rows(Arc::clone(&self.backend)).map_err(external)?
             }

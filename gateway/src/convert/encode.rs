@@ -107,6 +107,15 @@ impl<'a> Encoder<'a> {
     }
 }
 
+/// A batch without records that takes the offsets `from..until`, as many of them as one can.
+#[must_use]
+pub fn empty_batch(from: i64, until: i64, leader_epoch: i32) -> Bytes {
+    let count = i32::try_from(until - from).unwrap_or(i32::MAX);
+    let mut batch = BatchBuilder::new(-1).skip_to(count).build();
+    set_position(&mut batch, from, leader_epoch);
+    batch.into()
+}
+
 fn begin(timestamp: i64, entry: Option<Entry>, skipped: i32) -> BatchBuilder {
     let builder = BatchBuilder::new(timestamp).attributes(LOG_APPEND_TIME);
     match entry.map(|entry| entry.range) {

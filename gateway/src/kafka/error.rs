@@ -7,6 +7,8 @@ use sluice_protocol::ErrorCode;
 pub(crate) fn code_of(error: &Error) -> ErrorCode {
     match error.kind {
         ErrorKind::TableNotFound | ErrorKind::BucketNotFound => ErrorCode::UnknownTopicOrPartition,
+        // Of a row: its record is the one that is wrong.
+        ErrorKind::PartitionNotFound => ErrorCode::InvalidRecord,
         ErrorKind::AlreadyExists => ErrorCode::TopicAlreadyExists,
         ErrorKind::OffsetOutOfRange => ErrorCode::OffsetOutOfRange,
         ErrorKind::InvalidArgument => ErrorCode::InvalidRequest,

@@ -67,10 +67,8 @@ impl Broker {
 
     /// A topic partition's bucket.
     pub(crate) fn bucket(&self, info: &TableInfo, partition: i32) -> Result<BucketId, ErrorCode> {
-        match u32::try_from(partition) {
-            Ok(bucket) if bucket < info.buckets => Ok(BucketId::new(info.table_id(), bucket)),
-            _ => Err(ErrorCode::UnknownTopicOrPartition),
-        }
+        let bucket = u32::try_from(partition).ok().and_then(|number| info.bucket_at(number));
+        bucket.ok_or(ErrorCode::UnknownTopicOrPartition)
     }
 }
 

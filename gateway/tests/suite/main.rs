@@ -9,6 +9,7 @@ mod groups;
 mod hostile;
 mod load;
 mod offsets;
+mod partitions;
 mod pk;
 mod produce;
 mod sql;

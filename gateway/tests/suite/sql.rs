@@ -20,7 +20,7 @@ use crate::flight::{code, flight, path, sql};
 
 type Sql = FlightSqlServiceClient<Channel>;
 
-async fn update(sql: &mut Sql, text: &str) -> i64 {
+pub(crate) async fn update(sql: &mut Sql, text: &str) -> i64 {
     sql.execute_update(text.to_owned(), None).await.unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -56,11 +56,11 @@ fn lines(batches: &[RecordBatch]) -> Vec<String> {
     lines
 }
 
-async fn query(sql: &mut Sql, text: &str) -> Vec<String> {
+pub(crate) async fn query(sql: &mut Sql, text: &str) -> Vec<String> {
     lines(&batches(sql, text).await.unwrap_or_else(|error| panic!("{text}: {error}")))
 }
 
-async fn refused(sql: &mut Sql, text: &str) -> (Code, String) {
+pub(crate) async fn refused(sql: &mut Sql, text: &str) -> (Code, String) {
     let outcome = match sql.execute_update(text.to_owned(), None).await {
         Err(error) => error,
         Ok(_) => panic!("{text}: not refused"),

@@ -28,7 +28,7 @@ proptest! {
         prop_assert_eq!(view.rows(&schema).expect("decodes"), expected);
         let mut found = Vec::new();
         view.for_each_entry(|entry, offset, end| found.push((entry, offset, end)));
-        prop_assert_eq!(found, [(Entry::own(RANGE, 1), 100, 100 + view.record_count as i64)]);
+        prop_assert_eq!(found, [(Entry::own(RANGE, place_of(1)), 100, 100 + view.record_count as i64)]);
     }
 
     #[test]
@@ -65,7 +65,7 @@ fn the_documented_batch_is_read() {
     assert_eq!(rows, expected);
     let mut found = Vec::new();
     view.for_each_entry(|entry, offset, _| found.push((entry.range.id, entry.source, entry.closing, offset)));
-    assert_eq!(found, [(7, 1, true, 100), (9, 0, false, 101)]);
+    assert_eq!(found, [(7, place_of(1), true, 100), (9, place_of(0), false, 101)]);
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn closings_and_voids_are_read_back() {
     let schema = schema(&[DataType::Int]);
-    let entry = Entry { range: RANGE, source: 1, applies: false, closing: true };
+    let entry = Entry { range: RANGE, source: Place { partition: Some(3), bucket: 1 }, applies: false, closing: true };
     let elsewhere = vec![
-        Destination { bucket: 0, leader_epoch: 4, end_offset: 77 },
-        Destination { bucket: 9, leader_epoch: 0, end_offset: 1 },
+        Destination { place: Place { partition: Some(2), bucket: 0 }, leader_epoch: 4, end_offset: 77 },
+        Destination { place: place_of(9), leader_epoch: 0, end_offset: 1 },
     ];
     let made = changelog(&schema, &[], Some(entry), elsewhere.clone()).expect("builds");
     let view = BatchView::read(&made.bytes).expect("reads");
@@ -99,4 +99,8 @@ fn closings_and_voids_are_read_back() {
     let view = BatchView::read(&made.bytes).expect("reads");
     assert!(is_sound(&made.bytes) && view.head.control);
     assert_eq!(view.voids().expect("decodes"), voids);
+}
+
+fn place_of(bucket: u32) -> Place {
+    Place { partition: None, bucket }
 }

@@ -113,7 +113,7 @@ impl Api for DescribeTopicPartitions {
                 response.topics.push(answer);
                 continue;
             };
-            let until = info.buckets.min(first.saturating_add(left));
+            let until = info.topic_partitions().min(first.saturating_add(left));
             let partitions: Vec<_> = (first..until).map(|index| partition(&cx.broker, &info, index)).collect();
             left -= partitions.len() as u32;
             response.topics.push(
@@ -122,7 +122,7 @@ impl Api for DescribeTopicPartitions {
                     .with_partitions(partitions)
                     .with_topic_authorized_operations(TOPIC_OPERATIONS),
             );
-            if until < info.buckets {
+            if until < info.topic_partitions() {
                 let cursor = Cursor::default().with_topic_name(text(name).into());
                 response.next_cursor = Some(cursor.with_partition_index(until as i32));
                 break;

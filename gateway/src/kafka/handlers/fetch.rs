@@ -21,7 +21,7 @@ use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::convert::encode::Encoder;
+use crate::convert::encode::{Encoder, empty_batch};
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::check_epoch;
 use crate::kafka::error::code_of;
@@ -90,6 +90,8 @@ fn diverging(cx: &Context, bucket: BucketId, wanted: &Wanted) -> Result<Option<(
 enum Look {
     Refused(ErrorCode),
     Diverging(Offsets, (i32, i64)),
+    /// Below the offset at which the bucket began: an earlier one had the topic partition.
+    Gap(Offsets),
     Good(BucketId, Offsets),
 }
 
@@ -110,6 +112,9 @@ fn look(cx: &Context, wanted: &Wanted) -> Look {
         Ok(Some(end)) => return Look::Diverging(offsets, end),
         Err(code) => return Look::Refused(code),
     }
+    if (0..offsets.slot_base).contains(&wanted.offset) {
+        return Look::Gap(offsets);
+    }
     if wanted.offset < offsets.log_start || wanted.offset > offsets.high_watermark {
         return Look::Refused(ErrorCode::OffsetOutOfRange);
     }
@@ -126,7 +131,7 @@ fn is_ripe(cx: &Context, topics: &[WantedTopic], min_bytes: u64) -> bool {
             Look::Good(bucket, _) => {
                 bytes += cx.broker.backend.available_bytes(bucket, wanted.offset).min(wanted.max_bytes.max(1) as u64);
             }
-            Look::Refused(_) | Look::Diverging(..) => return true,
+            Look::Refused(_) | Look::Diverging(..) | Look::Gap(_) => return true,
         }
     }
     !any || bytes >= min_bytes
@@ -156,9 +161,14 @@ async fn collect(
 }
 
 async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, committed: bool) -> FetchPartition<Batches> {
+    let mut gap = None;
     let (bucket, offsets, diverging) = match look(cx, wanted) {
         Look::Refused(code) => return refused(wanted.index, code),
         Look::Diverging(offsets, end) => (None, offsets, Some(end)),
+        Look::Gap(offsets) => {
+            gap = Some(empty_batch(wanted.offset, offsets.slot_base, offsets.leader_epoch));
+            (None, offsets, None)
+        }
         Look::Good(bucket, offsets) => (Some(bucket), offsets, None),
     };
     let mut answer = FetchPartition {
@@ -170,6 +180,11 @@ async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, commi
         diverging,
         ..FetchPartition::default()
     };
+    if let Some(gap) = gap {
+        let len = gap.len();
+        answer.records = Some((Batches::Bytes(gap), len));
+        return answer;
+    }
     let budget = wanted.max_bytes.min(left);
     let Some(bucket) = bucket.filter(|_| wanted.offset < offsets.high_watermark && (first || budget > 0)) else {
         return answer;

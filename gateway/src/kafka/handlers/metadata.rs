@@ -36,7 +36,7 @@ pub(super) fn leader_epoch(broker: &Broker, bucket: BucketId) -> i32 {
 
 fn partition(broker: &Broker, info: &TableInfo, index: u32) -> MetadataResponsePartition {
     let me = BrokerId(broker.config.kafka_node_id);
-    let epoch = leader_epoch(broker, BucketId::new(info.table_id(), index));
+    let epoch = info.bucket_at(index).map_or(-1, |bucket| leader_epoch(broker, bucket));
     // An offline bucket still names its leader: the client comes here and gets the real error.
     MetadataResponsePartition::default()
         .with_partition_index(index as i32)
@@ -50,7 +50,7 @@ fn known(broker: &Broker, info: &TableInfo, operations: bool) -> MetadataRespons
     MetadataResponseTopic::default()
         .with_name(Some(text(info.topic()).into()))
         .with_topic_id(info.uuid)
-        .with_partitions((0..info.buckets).map(|index| partition(broker, info, index)).collect())
+        .with_partitions((0..info.topic_partitions()).map(|index| partition(broker, info, index)).collect())
         .with_topic_authorized_operations(if operations { TOPIC_OPERATIONS } else { NO_OPERATIONS })
 }
 

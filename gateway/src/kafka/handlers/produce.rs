@@ -20,7 +20,7 @@ use kafka_protocol::messages::{
 };
 use sluice_engine::catalog::TableInfo;
 use sluice_engine::catalog::descriptor::ValidTable;
-use sluice_engine::kv_tablet::Rules;
+use sluice_engine::kv_tablet::Op;
 use sluice_engine::log::head::ProducerRange;
 use sluice_engine::row::batch::append_only;
 use sluice_engine::tablet::{Appended, LogBatch, RawBatch, Refusal, prepare};
@@ -120,20 +120,29 @@ fn typed_batch(cx: &Context, table: &ValidTable, bucket: BucketId, raw: &RawBatc
     Ok(LogBatch::Typed(batch))
 }
 
-/// Upserts and deletes what a batch for a PK table holds; the answer is about the bucket that was addressed.
-async fn upsert(
+/// Routes what a batch holds to the buckets of its rows; the answer is about the topic partition that was addressed.
+async fn route(
     cx: &Context,
     info: &TableInfo,
-    rules: &Rules,
-    bucket: BucketId,
+    table: &ValidTable,
+    source: u32,
     raw: &RawBatch,
     acks: Acks,
 ) -> Result<PendingAppend, Fault> {
-    let decoded = decode::ops(info, rules, &raw.bytes)?;
-    cx.broker.metrics.headers_dropped.inc_by(decoded.headers_dropped);
+    let (ops, headers_dropped) = match info.rules() {
+        Some(rules) => {
+            let decoded = decode::ops(info, &rules, &raw.bytes)?;
+            (decoded.items, decoded.headers_dropped)
+        }
+        None => {
+            let decoded = decode::rows(&table.schema, &raw.bytes)?;
+            (decoded.items.into_iter().map(Op::upsert).collect(), decoded.headers_dropped)
+        }
+    };
+    cx.broker.metrics.headers_dropped.inc_by(headers_dropped);
     let range = ProducerRange::of(&raw.header);
-    let request = UpsertRequest { source: Some(bucket.bucket), range, ops: decoded.items, acks };
-    let pending = cx.broker.backend.upsert(bucket.table, request).await?;
+    let request = UpsertRequest { source: Some(source), range, ops, acks };
+    let pending = cx.broker.backend.upsert(info.table_id(), request).await?;
     Ok(Box::pin(async move {
         let nothing = || sluice_engine::Error::new(ErrorKind::Internal, "an upsert has no place");
         pending.await?.source.ok_or_else(nothing)
@@ -144,7 +153,7 @@ async fn queue(
     cx: &Context,
     version: i16,
     info: &TableInfo,
-    bucket: BucketId,
+    (source, bucket): (u32, BucketId),
     records: Option<Bytes>,
     acks: i16,
 ) -> Result<PendingAppend, Fault> {
@@ -167,10 +176,10 @@ async fn queue(
     }
     let (bytes, records) = (raw.bytes.len() as u64, raw.header.record_count.unsigned_abs().into());
     let wait = if acks == -1 { Acks::All } else { Acks::Leader };
-    let pending = match (&info.typed, info.rules()) {
-        (None, _) => cx.broker.backend.append(bucket, raw.into(), wait).await?,
-        (Some(table), None) => cx.broker.backend.append(bucket, typed_batch(cx, table, bucket, &raw)?, wait).await?,
-        (Some(_), Some(rules)) => upsert(cx, info, &rules, bucket, &raw, wait).await?,
+    let pending = match &info.typed {
+        None => cx.broker.backend.append(bucket, raw.into(), wait).await?,
+        Some(table) if info.is_routed() => route(cx, info, table, source, &raw, wait).await?,
+        Some(table) => cx.broker.backend.append(bucket, typed_batch(cx, table, bucket, &raw)?, wait).await?,
     };
     cx.broker.metrics.produced_bytes.inc_by(bytes);
     cx.broker.metrics.produced_records.inc_by(records);
@@ -299,7 +308,7 @@ impl Api for Produce {
                     Err(code) => Err(*code),
                 };
                 let slot = match place {
-                    Ok((info, bucket)) => queue(cx, version, info, bucket, records, acks).await,
+                    Ok((info, bucket)) => queue(cx, version, info, (index.unsigned_abs(), bucket), records, acks).await,
                     Err(code) => Err(code.into()),
                 };
                 slots.push((index, place.ok().map(|(_, bucket)| bucket), slot));

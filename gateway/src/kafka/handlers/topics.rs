@@ -323,7 +323,7 @@ async fn grow(
 ) -> Result<(), Fault> {
     let missing = || (ErrorCode::UnknownTopicOrPartition, NO_TOPIC.to_owned());
     let info = cx.broker.topic(&topic.name).ok_or_else(missing)?;
-    let (now, wanted) = (info.buckets as i32, topic.count);
+    let (now, wanted) = (info.topic_partitions() as i32, topic.count);
     if wanted == now {
         return Err((ErrorCode::InvalidPartitions, format!("Topic already has {now} partition(s).")));
     }
