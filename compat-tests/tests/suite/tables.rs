@@ -26,6 +26,11 @@ const BUCKETS: i32 = 4;
 const KEYS: u64 = 97;
 const DDL: &str = "CREATE TABLE t (k BIGINT, who STRING, n BIGINT, PRIMARY KEY (k) NOT ENFORCED)
     WITH ('bucket.num' = '4', 'kafka.key.format' = 'json')";
+/// The same in two partitions, odd keys and even ones: each record's own bucket may be in either.
+const PARTITIONED: &str =
+    "CREATE TABLE t (k BIGINT, half BIGINT, who STRING, n BIGINT, PRIMARY KEY (half, k) NOT ENFORCED)
+    PARTITIONED BY (half) WITH ('bucket.num' = '2', 'kafka.key.format' = 'json');
+    ALTER TABLE t ADD PARTITION (half = 0); ALTER TABLE t ADD PARTITION (half = 1)";
 
 /// Whose write it was, through which topic partition, and its number.
 type Write = (String, i64);
@@ -52,11 +57,12 @@ impl ProducerContext for Acknowledged {
 }
 
 /// The same key as each producer spells it.
-fn spelled(style: usize, key: u64) -> String {
+fn spelled(style: usize, key: u64, partitioned: bool) -> String {
+    let half = if partitioned { format!(r#""half":{},"#, key % 2) } else { String::new() };
     match style {
-        0 => format!(r#"{{"k":{key}}}"#),
-        1 => format!(r#"{{ "k" : "{key}" }}"#),
-        _ => format!(r#"{{"k":{key}.0}}"#),
+        0 => format!(r#"{{{half}"k":{key}}}"#),
+        1 => format!(r#"{{ {half} "k" : "{key}" }}"#),
+        _ => format!(r#"{{{half}"k":{key}.0}}"#),
     }
 }
 
@@ -64,6 +70,7 @@ fn spelled(style: usize, key: u64) -> String {
 fn load(
     bootstrap: &str,
     (name, style, deletes): (&str, usize, bool),
+    partitioned: bool,
     stop: &AtomicBool,
     acknowledged: &Acknowledged,
 ) -> Outcome<()> {
@@ -81,7 +88,7 @@ fn load(
             let key = (random >> 33) % KEYS;
             let who = format!("{name}-{partition}");
             let value = format!(r#"{{"who":"{who}","n":{number}}}"#);
-            let spelled = spelled(style, key);
+            let spelled = spelled(style, key, partitioned);
             let record = BaseRecord::with_opaque_to("t", Box::new((who, *number))).partition(partition as i32);
             let record = record.key(&spelled);
             let sent = if deletes { producer.send(record) } else { producer.send(record.payload(&value)) };
@@ -102,13 +109,17 @@ async fn connect(server: &str) -> Outcome<Channel> {
     Ok(Endpoint::from_shared(format!("http://{server}"))?.connect().await?)
 }
 
-fn rows(keys: Vec<i64>, who: &str, number: i64) -> Outcome<RecordBatch> {
+fn rows(keys: Vec<i64>, who: &str, number: i64, partitioned: bool) -> Outcome<RecordBatch> {
     let count = keys.len();
-    let columns: [(&str, ArrayRef); 3] = [
+    let halves: Vec<i64> = keys.iter().map(|key| key % 2).collect();
+    let mut columns: Vec<(&str, ArrayRef)> = vec![
         ("k", Arc::new(Int64Array::from(keys))),
         ("who", Arc::new(StringArray::from(vec![who; count]))),
         ("n", Arc::new(Int64Array::from(vec![number; count]))),
     ];
+    if partitioned {
+        columns.push(("half", Arc::new(Int64Array::from(halves))));
+    }
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
@@ -121,7 +132,7 @@ async fn put(client: &mut FlightClient, batch: RecordBatch) -> Outcome<serde_jso
 }
 
 /// Upserts over Flight until told to stop; a write whose answer is lost is not sent again.
-async fn load_by_flight(server: String, stop: &AtomicBool, acknowledged: &Acknowledged) {
+async fn load_by_flight(server: String, partitioned: bool, stop: &AtomicBool, acknowledged: &Acknowledged) {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         let Ok(channel) = connect(&server).await else {
@@ -131,7 +142,7 @@ async fn load_by_flight(server: String, stop: &AtomicBool, acknowledged: &Acknow
         let mut client = FlightClient::new(channel);
         while !stop.load(Ordering::Relaxed) {
             let key = (number * 31) % KEYS as i64;
-            let Ok(batch) = rows(vec![key], "flight", number) else { return };
+            let Ok(batch) = rows(vec![key], "flight", number, partitioned) else { return };
             number += 1;
             if put(&mut client, batch).await.is_err() {
                 break;
@@ -208,9 +219,18 @@ fn runtime() -> Outcome<tokio::runtime::Runtime> {
 
 #[test]
 fn rows_are_the_fold_of_their_changelog_after_kill_9_under_mixed_load() -> Outcome<()> {
+    kill_under_load(DDL, false)
+}
+
+#[test]
+fn so_are_those_of_a_partitioned_table() -> Outcome<()> {
+    kill_under_load(PARTITIONED, true)
+}
+
+fn kill_under_load(ddl: &str, partitioned: bool) -> Outcome<()> {
     let kills: u64 = std::env::var("SLUICE_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     let mut server = Server::start(&[])?;
-    server.sql(DDL)?;
+    server.sql(ddl)?;
     let (bootstrap, flight) = (server.bootstrap().to_owned(), server.flight().to_owned());
     let stop = AtomicBool::new(false);
     // Two producers and an upserter, each with its own spelling of the keys, and a deleter.
@@ -220,10 +240,10 @@ fn rows_are_the_fold_of_their_changelog_after_kill_9_under_mixed_load() -> Outco
     std::thread::scope(|scope| -> Outcome<()> {
         let mut threads = Vec::new();
         for (worker, acknowledged) in workers.iter().zip(&acknowledged) {
-            threads.push(scope.spawn(|| load(&bootstrap, *worker, &stop, acknowledged)));
+            threads.push(scope.spawn(|| load(&bootstrap, *worker, partitioned, &stop, acknowledged)));
         }
         threads.push(scope.spawn(|| {
-            runtime()?.block_on(load_by_flight(flight.clone(), &stop, &by_flight));
+            runtime()?.block_on(load_by_flight(flight.clone(), partitioned, &stop, &by_flight));
             Ok(())
         }));
         let mut outcome = Ok(());
@@ -362,7 +382,7 @@ fn a_fetch_has_what_flight_has_written() -> Outcome<()> {
         let batch = 10;
         for number in 0..rounds() / batch {
             let keys: Vec<i64> = (0..batch).map(|at| (number * batch + at) % KEYS as i64).collect();
-            let told = put(&mut client, rows(keys, "flight", number)?).await?;
+            let told = put(&mut client, rows(keys, "flight", number, false)?).await?;
             let offsets = told["offsets"].as_object().ok_or("no offsets")?;
             for (bucket, end) in offsets {
                 let (_, high) = consumer.fetch_watermarks("t", bucket.parse()?, Duration::from_secs(30))?;
