@@ -1,7 +1,9 @@
-//! [`Backend`] on local disk: one process, one data directory.
+//! [`Backend`](crate::Backend) on local disk: one process, one data directory.
+
+mod backend;
+mod partitions;
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,31 +11,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{Acks, Backend, BoxFuture, KeyValues, PendingAppend, PendingUpsert, SnapshotRows, UpsertRequest};
-use crate::catalog::descriptor::TableDescriptor;
 use crate::catalog::options::log_options;
-use crate::catalog::partitions::name_of;
-use crate::catalog::{Catalog, DatabaseInfo, TableInfo, TableKind, View};
+use crate::catalog::{Catalog, TableInfo, TableKind};
 use crate::clock::Clock;
 use crate::config::{EngineConfig, LogOptions};
 use crate::directory::DataDirectory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::io::Disk;
-use crate::kv::{Change, KvStore, RocksStore};
+use crate::kv::{KvStore, RocksStore};
 use crate::kv_tables::KvTables;
 use crate::kv_tablet::KvTablet;
 use crate::log::points::RecoveryPoint;
 use crate::pool::Pool;
 use crate::routing::Router;
-use crate::row::Row;
-use crate::row::key::Place;
-use crate::shard::{Append, AppendReply, Shards};
-use crate::tablet::{
-    Appended, Batches, LogBatch, Offsets, ReadLimit, Reading, Surroundings, Tablet, WatchGuard, voids,
-};
+use crate::shard::{Append, Shards};
+use crate::tablet::{ReadLimit, Reading, Surroundings, Tablet, voids};
 use crate::types::{BucketId, TableId};
 use crate::upserts::{Appliers, Rows};
 
@@ -415,102 +409,6 @@ impl Core {
         Ok(())
     }
 
-    /// Has a stand-in for each free slot of a table, and none for the others.
-    fn show_vacant(&self, info: &TableInfo) {
-        let Some(partitions) = &info.partitions else { return };
-        let (options, epoch) = (self.options_of(info), self.catalog.leader_epoch(info));
-        let mut vacant = self.vacant.write();
-        for (number, slot) in partitions.slots().iter().enumerate() {
-            let id = BucketId::vacant(info.table_id(), number as u32);
-            if slot.tenant.is_some() {
-                if let Some(taken) = vacant.remove(&id) {
-                    taken.take_offline(&Error::new(ErrorKind::NotReady, "the topic partition has a new bucket"));
-                }
-            } else if !vacant.contains_key(&id) {
-                let epoch = epoch + slot.generation as i32;
-                let history = (slot.base, slot.epochs.clone());
-                let (around, options) = (self.around.clone(), Arc::clone(&options));
-                vacant.insert(id, Arc::new(Tablet::vacant(around, id, info.shape(), options, epoch, history)));
-            }
-        }
-    }
-
-    /// Adds a partition. Files that a crash leaves of one that is not in the catalog are removed at the next start, or
-    /// here.
-    fn add_partition(&self, id: TableId, spec: &[(String, String)]) -> Result<()> {
-        let _one = self.partitioning.lock();
-        let before = self.info(id)?;
-        let values = before.partition_values(spec)?;
-        let mut planned = before.partitions.clone().unwrap_or_default();
-        let partition = planned.add(values, before.buckets, self.around.clock.now_ms())?.clone();
-        self.remove_files(&self.table_directory(id).join(partition.id.to_string()));
-        let mut info = before.as_ref().clone();
-        for slot in planned.slots() {
-            if let Some((tenant, bucket)) = slot.tenant.filter(|(tenant, _)| *tenant == partition.id) {
-                let place = Place { partition: Some(tenant), bucket };
-                Tablet::found(&self.around, place.of(id), slot.base, slot.epochs.clone())?;
-            }
-        }
-        info.partitions = Some(planned);
-        self.create_tablets(&info, |bucket| bucket.partition == Some(partition.id))?;
-        let partitions = info.partitions;
-        let stored = self.catalog.alter(id, |info| {
-            info.partitions = partitions;
-            Ok(())
-        });
-        match stored {
-            Ok(info) => self.show_vacant(&info),
-            Err(error) => {
-                self.remove_tablets(id, partition.id, &error);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Drops a partition: where its logs ended is durable before they go (design §3).
-    fn drop_partition(&self, id: TableId, spec: &[(String, String)]) -> Result<()> {
-        let _one = self.partitioning.lock();
-        let before = self.info(id)?;
-        let name = name_of(&before.partition_values(spec)?);
-        let gone = Error::new(ErrorKind::PartitionNotFound, format!("partition '{name}' was dropped"));
-        let found = before.partitions.as_ref().and_then(|partitions| partitions.get(&name)).cloned();
-        if let Some(partition) = &found {
-            // Nothing may be appended behind the end that is written down.
-            for bucket in before.bucket_ids().into_iter().filter(|bucket| bucket.partition == Some(partition.id)) {
-                self.tablet(bucket)?.take_offline(&gone);
-            }
-        }
-        let mut removed = None;
-        let info = self.catalog.alter(id, |info| {
-            let end = |place: Place| {
-                let tablet = self.tablet(place.of(id))?;
-                Ok((tablet.end_offset(), tablet.epochs()))
-            };
-            removed = info.partitions.as_mut().map(|partitions| partitions.remove(&name, end)).transpose()?;
-            Ok(())
-        })?;
-        let Some(partition) = removed else { return Err(gone) };
-        self.show_vacant(&info);
-        self.remove_tablets(id, partition.id, &gone);
-        if before.kind == TableKind::Pk {
-            let buckets = (0..partition.buckets).map(|bucket| Place { partition: Some(partition.id), bucket }.of(id));
-            self.kv.drop_buckets(&before, &buckets.collect::<Vec<_>>())?;
-        }
-        Ok(())
-    }
-
-    fn remove_tablets(&self, id: TableId, partition: i64, why: &Error) {
-        let removed: Vec<_> = {
-            let mut tablets = self.tablets.write();
-            let ids: Vec<_> = tablets.keys().copied().collect();
-            let of_it = ids.into_iter().filter(|bucket| bucket.table == id && bucket.partition == Some(partition));
-            of_it.filter_map(|bucket| tablets.remove(&bucket)).collect()
-        };
-        removed.iter().for_each(|tablet| tablet.take_offline(why));
-        self.remove_files(&self.table_directory(id).join(partition.to_string()));
-    }
-
     /// A bucket whose rows are routed to it.
     pub(crate) async fn rows(self: &Arc<Self>, info: &TableInfo, bucket: BucketId) -> Result<Rows> {
         if info.kind == TableKind::Pk {
@@ -575,18 +473,6 @@ impl Core {
         }
     }
 
-    fn remove_leftover_partitions(&self, info: &TableInfo) {
-        let known: std::collections::HashSet<_> =
-            info.bucket_ids().iter().filter_map(|bucket| bucket.partition).map(|id| id.to_string()).collect();
-        let directory = self.table_directory(info.table_id());
-        for entry in self.around.disk.list(&directory).unwrap_or_default() {
-            if entry.is_dir && !known.contains(&entry.name) {
-                tracing::info!(table = info.name, directory = entry.name, "removing the files of a dropped partition");
-                self.remove_files(&directory.join(&entry.name));
-            }
-        }
-    }
-
     /// As [`Core::remove_leftovers`], of the stores.
     fn remove_leftover_stores(&self) {
         let view = self.catalog.view();
@@ -636,264 +522,5 @@ fn remove_store(directory: &Path) {
             tracing::error!(directory = %directory.display(), %error, "removing the rows of a dropped table");
         }
         _ => {}
-    }
-}
-
-/// Rows of a snapshot that are sent at once.
-const SNAPSHOT_ROWS: usize = 1_024;
-/// How many such are made before the reader takes one.
-const SNAPSHOT_AHEAD: usize = 4;
-
-/// Sends a bucket's rows until the reader goes away.
-fn send_snapshot(tablet: &KvTablet, start: oneshot::Sender<i64>, rows: &tokio::sync::mpsc::Sender<Result<Vec<Row>>>) {
-    let mut some = Vec::new();
-    let outcome = tablet.snapshot(
-        |offset| {
-            let _ = start.send(offset);
-        },
-        |row| {
-            some.push(row);
-            some.len() < SNAPSHOT_ROWS || rows.blocking_send(Ok(std::mem::take(&mut some))).is_ok()
-        },
-    );
-    // A reader that is gone needs nothing more.
-    let _ = match outcome {
-        Ok(()) if some.is_empty() => Ok(()),
-        Ok(()) => rows.blocking_send(Ok(some)),
-        Err(error) => rows.blocking_send(Err(error)),
-    };
-}
-
-impl Backend for Embedded {
-    fn tables(&self) -> Arc<View> {
-        self.core.catalog.view()
-    }
-
-    fn cluster_id(&self) -> String {
-        self.core.catalog.cluster_id().to_owned()
-    }
-
-    fn create_database(&self, name: String, info: DatabaseInfo) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.on_core(move |core| core.catalog.create_database(&name, info)))
-    }
-
-    fn drop_database(&self, name: String) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.on_core(move |core| core.catalog.drop_database(&name)))
-    }
-
-    fn create_table(
-        &self,
-        name: String,
-        buckets: u32,
-        options: BTreeMap<String, String>,
-    ) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
-        Box::pin(self.on_core(move |core| {
-            core.with_tablets(core.catalog.create(&name, buckets, options, core.around.clock.now_ms())?)
-        }))
-    }
-
-    fn create_typed(&self, name: String, descriptor: TableDescriptor) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
-        Box::pin(self.on_core(move |core| {
-            core.with_tablets(core.catalog.create_typed(&name, &descriptor, core.around.clock.now_ms())?)
-        }))
-    }
-
-    fn drop_table(&self, id: TableId) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let dropped = self.on_core(move |core| core.drop_table(id)).await;
-            self.router.forget(|bucket| bucket.table == id);
-            dropped
-        })
-    }
-
-    fn add_buckets(&self, id: TableId, total: u32) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
-        Box::pin(self.on_core(move |core| {
-            let mut before = 0;
-            let info = core.catalog.alter(id, |info| {
-                before = info.buckets;
-                if info.is_routed() {
-                    let what = format!("the buckets of table '{}' are those of its keys and partitions", info.name);
-                    return Err(Error::new(ErrorKind::InvalidArgument, what));
-                }
-                if total <= info.buckets {
-                    let message = format!("the table has {} buckets, {total} is no increase", info.buckets);
-                    return Err(Error::new(ErrorKind::InvalidArgument, message));
-                }
-                info.buckets = total;
-                Ok(())
-            })?;
-            core.create_tablets(&info, |bucket| bucket.bucket >= before)?;
-            Ok(info)
-        }))
-    }
-
-    fn set_options(&self, id: TableId, options: BTreeMap<String, String>) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
-        Box::pin(self.on_core(move |core| {
-            let info = core.catalog.alter(id, |info| {
-                info.options = options;
-                Ok(())
-            })?;
-            let options = core.options_of(&info);
-            for bucket in info.bucket_ids() {
-                if let Ok(tablet) = core.tablet(bucket) {
-                    tablet.set_options(Arc::clone(&options));
-                }
-            }
-            Ok(info)
-        }))
-    }
-
-    fn log_options(&self, bucket: BucketId) -> Result<Arc<LogOptions>> {
-        Ok(self.core.tablet(bucket)?.options())
-    }
-
-    fn default_log_options(&self) -> LogOptions {
-        self.core.server_options()
-    }
-
-    fn append(&self, bucket: BucketId, batch: LogBatch, acks: Acks) -> BoxFuture<'_, Result<PendingAppend>> {
-        Box::pin(async move {
-            let tablet = self.core.tablet(bucket)?;
-            let (reply, outcome) = oneshot::channel();
-            self.shards.send(Append { tablet, batch, acks, reply }).await?;
-            Ok(Box::pin(finish(outcome)) as PendingAppend)
-        })
-    }
-
-    fn add_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.on_core(move |core| core.add_partition(table, &spec)))
-    }
-
-    fn drop_partition(&self, table: TableId, spec: Vec<(String, String)>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let dropped = self.on_core(move |core| core.drop_partition(table, &spec)).await;
-            let tablets = self.core.tablets.read();
-            self.router.forget(|bucket| bucket.table == table && !tablets.contains_key(bucket));
-            dropped
-        })
-    }
-
-    fn upsert(&self, table: TableId, request: UpsertRequest) -> BoxFuture<'_, Result<PendingUpsert>> {
-        Box::pin(async move { self.router.upsert(&*self.core.info(table)?, request).await })
-    }
-
-    fn lookup(&self, table: TableId, keys: Vec<Row>) -> BoxFuture<'_, Result<Vec<Option<Row>>>> {
-        Box::pin(async move {
-            let info = self.core.info(table)?;
-            let mut places: BTreeMap<BucketId, (Vec<usize>, Vec<Row>)> = BTreeMap::new();
-            let mut found = vec![None; keys.len()];
-            for (at, key) in keys.into_iter().enumerate() {
-                // A partition that is not there has no rows.
-                let Some(bucket) = info.bucket_of(&key, 0)? else { continue };
-                let (ats, rows) = places.entry(bucket).or_default();
-                ats.push(at);
-                rows.push(key);
-            }
-            for (bucket, (ats, rows)) in places {
-                let tablet = self.core.kv(bucket).await?;
-                let rows = self.core.lookups.run(move || tablet.lookup(&rows)).await??;
-                for (at, row) in ats.into_iter().zip(rows) {
-                    if let Some(slot) = found.get_mut(at) {
-                        *slot = row;
-                    }
-                }
-            }
-            Ok(found)
-        })
-    }
-
-    fn snapshot(&self, bucket: BucketId) -> BoxFuture<'_, Result<(i64, SnapshotRows)>> {
-        Box::pin(async move {
-            let tablet = self.core.kv(bucket).await?;
-            let (start, started) = oneshot::channel();
-            let (sender, rows) = tokio::sync::mpsc::channel(SNAPSHOT_AHEAD);
-            // A thread of its own: a slow reader must not hold one that others wait for.
-            let body = move || send_snapshot(&tablet, start, &sender);
-            let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(body);
-            thread.map_err(|error| Error::io("starting a thread", &error))?;
-            let lost = |_| Error::new(ErrorKind::StorageFailed, format!("bucket {bucket}: the snapshot failed"));
-            Ok((started.await.map_err(lost)?, rows))
-        })
-    }
-
-    fn read(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Batches>> {
-        Box::pin(async move {
-            let tablet = self.core.readable(bucket)?;
-            match tablet.range(offset, max_bytes)? {
-                Some(range) => Ok(Batches::File(range)),
-                None => self.bytes_of(tablet, offset, max_bytes).await.map(Batches::Bytes),
-            }
-        })
-    }
-
-    fn read_bytes(&self, bucket: BucketId, offset: i64, max_bytes: usize) -> BoxFuture<'_, Result<Bytes>> {
-        Box::pin(async move { self.bytes_of(self.core.readable(bucket)?, offset, max_bytes).await })
-    }
-
-    fn offsets(&self, bucket: BucketId) -> Result<Offsets> {
-        self.core.readable(bucket)?.offsets()
-    }
-
-    fn available_bytes(&self, bucket: BucketId, offset: i64) -> u64 {
-        self.core.tablet(bucket).map_or(0, |tablet| tablet.available_bytes(offset))
-    }
-
-    fn watch(&self, bucket: BucketId, watcher: &Arc<Notify>) -> Option<WatchGuard> {
-        let tablet = self.core.tablet(bucket).ok()?;
-        let guard = tablet.watch(Arc::clone(watcher));
-        if tablet.is_dirty() {
-            self.flusher.dirty(&tablet, true);
-        }
-        Some(guard)
-    }
-
-    fn offset_for_time(&self, bucket: BucketId, timestamp: i64) -> BoxFuture<'_, Result<Option<(i64, i64)>>> {
-        Box::pin(self.on_tablet(bucket, move |tablet| tablet.offset_for_time(timestamp)))
-    }
-
-    fn max_timestamp(&self, bucket: BucketId) -> BoxFuture<'_, Result<Option<(i64, i64)>>> {
-        Box::pin(self.on_tablet(bucket, Tablet::max_timestamp))
-    }
-
-    fn epoch_of(&self, bucket: BucketId, offset: i64) -> i32 {
-        self.core.tablet(bucket).map_or(-1, |tablet| tablet.epoch_of(offset))
-    }
-
-    fn epoch_end(&self, bucket: BucketId, epoch: i32) -> Result<(i32, i64)> {
-        Ok(self.core.tablet(bucket)?.epoch_end(epoch))
-    }
-
-    fn delete_records(&self, bucket: BucketId, before: Option<i64>) -> BoxFuture<'_, Result<i64>> {
-        if self.core.info(bucket.table).is_ok_and(|info| info.kind == TableKind::Pk) {
-            let what = "records of a table with a primary key are deleted by their keys";
-            return Box::pin(async move { Err(Error::new(ErrorKind::InvalidArgument, what)) });
-        }
-        if bucket.is_vacant() {
-            return Box::pin(async move { Ok(self.offsets(bucket)?.log_start) });
-        }
-        Box::pin(self.on_tablet(bucket, move |tablet| tablet.delete_records(before)))
-    }
-
-    fn next_producer_id(&self) -> BoxFuture<'_, Result<i64>> {
-        Box::pin(self.on_core(|core| core.catalog.next_producer_id()))
-    }
-
-    fn write_state(&self, changes: Vec<Change>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.on_core(move |core| core.state.write(&changes)))
-    }
-
-    fn scan_state(&self, prefix: Vec<u8>) -> BoxFuture<'_, Result<KeyValues>> {
-        Box::pin(self.on_core(move |core| core.state.scan(&prefix)))
-    }
-}
-
-fn finish(outcome: oneshot::Receiver<AppendReply>) -> impl Future<Output = Result<Appended>> + Send {
-    let lost = |_| Error::new(ErrorKind::ShuttingDown, "the server is stopping");
-    async move {
-        let (appended, durable) = outcome.await.map_err(lost)??;
-        if let Some(durable) = durable {
-            durable.await.map_err(lost)??;
-        }
-        Ok(appended)
     }
 }
