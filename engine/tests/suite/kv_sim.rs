@@ -220,3 +220,20 @@ fn a_sync_that_does_nothing_is_noticed() {
 fn a_row_that_the_store_lost_is_noticed() {
     assert_noticed((Lies::default(), true));
 }
+
+/// cases.md T04: a log that holds nothing but an empty batch, and a store that lost what it knew.
+#[test]
+fn a_log_of_an_empty_batch_opens_where_it_ended() {
+    let faults = (Lies::default(), false);
+    let mut world = World::new(3, faults).expect("opens");
+    let gone = vec![Op::delete(vec![Datum::Int(1), Datum::Null, Datum::Null])];
+    for end in 1..=3 {
+        let appended = world.tablet.upsert(&gone, Closing::default()).expect("appends");
+        assert_eq!(appended.end_offset, end);
+        world.history.insert(end, State::new());
+        world.tablet.log.sync().expect("syncs");
+        world.synced = end;
+        world.crash().expect("opens again");
+        assert_eq!(world.tablet.log.offsets().expect("online").end, end);
+    }
+}

@@ -221,6 +221,15 @@ async fn flight_sql_browses() {
     flights.push((sql.get_tables(asked(None, false)).await, 4, 2));
     flights.push((sql.get_tables(asked(Some("tw_"), true)).await, 5, 1));
     flights.push((sql.get_tables(asked(Some("none"), true)).await, 5, 0));
+    // cases.md F04: null is any, the empty string is those without.
+    let of = |catalog: Option<&str>, schema: Option<&str>| CommandGetTables {
+        catalog: catalog.map(str::to_owned),
+        db_schema_filter_pattern: schema.map(str::to_owned),
+        ..asked(Some("%"), true)
+    };
+    flights.push((sql.get_tables(of(None, Some("%"))).await, 5, 2));
+    flights.push((sql.get_tables(of(Some("sluice"), Some("def%"))).await, 5, 2));
+    flights.push((sql.get_tables(of(Some(""), None)).await, 5, 0));
     for (info, columns, expected) in flights {
         let info = info.expect("a flight");
         assert_eq!(info.clone().try_decode_schema().expect("a schema").fields().len(), columns, "{info:?}");

@@ -209,3 +209,23 @@ async fn what_keys_rule_out_is_refused() {
     }
     assert_eq!(client.try_create("u", 1, &[schema, ("cleanup.policy", "compact")]).await, 0);
 }
+
+#[tokio::test]
+async fn a_producer_without_idempotence_leaves_one_row_per_key_too() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    create(&mut client, 4, &[]).await;
+    for source in 0..4 {
+        for round in 0..3 {
+            let pairs: Vec<_> = (0..8)
+                .map(|id| (format!(r#"{{"id":"{id}"}}"#), format!(r#"{{"n":{}}}"#, source * 10 + round)))
+                .collect();
+            let pairs: Vec<Pair<'_>> =
+                pairs.iter().map(|(key, value)| (Some(key.as_str()), Some(value.as_str()))).collect();
+            assert_eq!(client.produce("t", source, plain(&pairs)).await.error_code, 0);
+        }
+    }
+    let mut sql = crate::flight::sql(&server).await;
+    let found = crate::sql::query(&mut sql, "SELECT COUNT(*), COUNT(DISTINCT id), MIN(n) FROM t").await;
+    assert_eq!(found, ["8|8|32"]);
+}

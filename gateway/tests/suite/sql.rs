@@ -420,3 +420,55 @@ async fn ingest_makes_a_table_and_keys_are_told() {
         ["sluice|default|k|a|NULL|1", "sluice|default|k|b|NULL|2"]
     );
 }
+
+/// cases.md F01: four places tell a query's schema, and they agree, where there are no rows too.
+#[tokio::test]
+async fn all_four_schemas_of_a_query_are_one() {
+    let server = Server::start().await;
+    let (mut client, mut sql) = (flight(&server).await, sql(&server).await);
+    update(&mut sql, "CREATE TABLE t (k INT, city STRING NOT NULL, v DOUBLE, PRIMARY KEY (k) NOT ENFORCED)").await;
+    update(&mut sql, "INSERT INTO t VALUES (1, 'a', 1.5), (2, 'a', NULL), (3, 'b', 2)").await;
+    for text in [
+        "SELECT city, COUNT(*) AS n, SUM(v) AS total, MAX(upper(city)) AS u FROM t GROUP BY city",
+        "SELECT city, v IS NULL AS missing, CASE WHEN v > 1 THEN 'x' END AS c FROM t",
+        "SELECT city, substr(city, 1, 1) AS s, k + 1 AS k1 FROM t WHERE k > 99",
+        "SELECT a.city, b.v FROM t a LEFT JOIN t b ON a.k = b.k + 100",
+        "SHOW TABLES",
+    ] {
+        let prepared = sql.prepare(text.to_owned(), None).await.expect(text);
+        let schema = prepared.dataset_schema().expect("a schema").clone();
+        let info = sql.execute(text.to_owned(), None).await.expect(text);
+        assert_eq!(info.clone().try_decode_schema().expect("a schema"), schema, "{text}");
+        let command = info.flight_descriptor.clone().expect("the command");
+        assert_eq!(client.get_schema(command).await.expect("a schema"), schema, "{text}");
+        // The stream's own schema is compared in there.
+        fetch(&mut sql, info).await.expect(text);
+    }
+}
+
+/// cases.md T02: a lookup right after the table was made, and one whose table goes away meanwhile.
+#[tokio::test]
+async fn lookups_are_answered_from_the_first_moment_and_end_with_their_table() {
+    let server = Server::start().await;
+    let (mut client, mut sql) = (flight(&server).await, sql(&server).await);
+    update(&mut sql, "CREATE TABLE p (d STRING, k INT, PRIMARY KEY (d, k) NOT ENFORCED) PARTITIONED BY (d)").await;
+    let ticket = || Ticket::new(r#"{"lookup":{"table":"p","keys":[["x",1]]}}"#);
+    let found: Vec<_> = client.do_get(ticket()).await.expect("answers").try_collect().await.expect("a row");
+    assert_eq!(lines(&found), ["NULL|NULL|false"], "a partition that is not there has no rows");
+    update(&mut sql, "ALTER TABLE p ADD PARTITION (d = 'x')").await;
+    let found: Vec<_> = client.do_get(ticket()).await.expect("answers").try_collect().await.expect("a row");
+    assert_eq!(lines(&found), ["NULL|NULL|false"]);
+    update(&mut sql, "CREATE TABLE t (id BIGINT, PRIMARY KEY (id) NOT ENFORCED)").await;
+    let keys =
+        |n: i64| RecordBatch::try_from_iter([("id", Arc::new(Int64Array::from(vec![n])) as ArrayRef)]).expect("keys");
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    let sent = FlightDataEncoderBuilder::new()
+        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(r#"{"lookup":{"table":"t"}}"#)))
+        .build(tokio_stream::wrappers::ReceiverStream::new(receiver));
+    sender.send(Ok(keys(1))).await.expect("sends");
+    let mut answers = client.do_exchange(sent).await.expect("exchanges");
+    assert_eq!(answers.try_next().await.expect("answers").expect("a batch").num_rows(), 1);
+    update(&mut sql, "DROP TABLE t").await;
+    sender.send(Ok(keys(2))).await.expect("sends");
+    assert_eq!(code(answers.try_next().await.expect_err("the table is gone")), Code::NotFound);
+}
