@@ -148,6 +148,9 @@ impl Engine {
         let default = &state.config().options().catalog.default_schema;
         let view = self.backend.tables();
         for name in state.resolve_table_references(parsed).map_err(df)? {
+            if name.schema().is_none() && state.table_functions().contains_key(name.table()) {
+                continue;
+            }
             let database = name.schema().unwrap_or(default);
             if name.catalog().is_some_and(|catalog| catalog != CATALOG) {
                 return Err(Status::not_found(format!(

@@ -185,6 +185,7 @@ async fn what_can_be_pushed_down_is_and_explain_shows_it() {
     assert_eq!(query(&mut sql, "SELECT COUNT(*) FROM t WHERE d > 3 AND a = 1 AND b = 'k0'").await, ["1"]);
     assert_eq!(query(&mut sql, "SELECT COUNT(*), SUM(c) FROM t WHERE d > 3").await, ["37|777"]);
     assert_eq!(query(&mut sql, "SELECT c FROM t WHERE d > 3 LIMIT 5").await.len(), 5);
+    assert_eq!(query(&mut sql, "SELECT SUM(value) FROM generate_series(1, 10)").await, ["55"]);
     assert_eq!(
         query(&mut sql, "SELECT x.c FROM t x JOIN t y ON x.c = y.c + 1 WHERE y.a = 9 ORDER BY 1").await,
         ["37", "38", "39"]
