@@ -131,6 +131,8 @@ fn families(directory: &Path, tables: u32, buckets: u32) -> Outcome<Figures> {
     Ok(Figures { open, write, flush, reopen, drop_one, memory, files })
 }
 
+type Run = fn(&Path, u32, u32) -> Outcome<Figures>;
+
 fn main() -> Outcome<()> {
     let numbers: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     let (tables, buckets) = (numbers.first().copied().unwrap_or(300), numbers.get(1).copied().unwrap_or(10));
@@ -139,8 +141,7 @@ fn main() -> Outcome<()> {
         "{:<22} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}",
         "", "create", "write", "flush", "open", "drop one", "MB", "files"
     );
-    let kinds: [(&str, fn(&Path, u32, u32) -> Outcome<Figures>); 2] =
-        [("a database for each", databases), ("a column family each", families)];
+    let kinds: [(&str, Run); 2] = [("a database for each", databases), ("a column family each", families)];
     for (what, run) in kinds {
         let directory = tempfile::tempdir()?;
         let figures = run(directory.path(), tables, buckets)?;
