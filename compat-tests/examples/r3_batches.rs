@@ -71,15 +71,15 @@ fn main() -> Outcome<()> {
             );
         };
         let stored = append_only(bucket, &schema, &rows, range)?.bytes;
-        let taken = micros(count, || Ok(drop(append_only(bucket, &schema, &rows, range)?)))?;
+        let taken = micros(count, || append_only(bucket, &schema, &rows, range).map(drop).map_err(Into::into))?;
         line("COMPACTED, write", Some(stored.len()), taken);
-        let taken = micros(count, || Ok(drop(BatchView::read(&stored)?.rows(&schema)?)))?;
+        let taken = micros(count, || BatchView::read(&stored)?.rows(&schema).map(drop).map_err(Into::into))?;
         line("COMPACTED, read", None, taken);
         let plain = arrow_batch(&rows)?;
-        let taken = micros(count, || Ok(drop(arrow_batch(&rows)?)))?;
+        let taken = micros(count, || arrow_batch(&rows).map(drop))?;
         line("Arrow IPC from rows", Some(plain.len()), taken);
         let packed = compress(ZSTD, &plain)?;
-        let taken = micros(count, || Ok(drop(compress(ZSTD, &arrow_batch(&rows)?)?)))?;
+        let taken = micros(count, || compress(ZSTD, &arrow_batch(&rows)?).map(drop).map_err(Into::into))?;
         line("Arrow IPC and zstd", Some(packed.len()), taken);
         let json: Vec<Vec<u8>> = rows.iter().map(|row| encode(&schema, &places, row, TimestampStyle::Sql)).collect();
         let taken = micros(count, || {
