@@ -1,6 +1,6 @@
 //! The PK tables that are open: a store each, opened when a bucket is first used.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::catalog::TableInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{KvStore, TabletStores};
 use crate::kv_tablet::{KvTablet, Rules, clear};
-use crate::row::key::StoreKey;
+use crate::row::key::{Place, StoreKey};
 use crate::row::value::{Format, RowEncoding};
 use crate::tablet::Tablet;
 use crate::types::{BucketId, TableId};
@@ -79,6 +79,7 @@ impl KvTables {
                 return Err(Error::new(ErrorKind::Corrupt, what));
             }
         }
+        remove_leftovers(info, &*store)?;
         Ok(store)
     }
 
@@ -131,7 +132,61 @@ impl KvTables {
     }
 }
 
+/// Removes the rows of partitions that the table does not have: those of one whose drop a crash cut short.
+fn remove_leftovers(info: &TableInfo, store: &dyn KvStore) -> Result<()> {
+    if info.partitions.is_none() {
+        return Ok(());
+    }
+    let live: HashSet<Place> = info.bucket_ids().into_iter().map(Place::from).collect();
+    let (mut gone, applied) = (Vec::new(), StoreKey::Applied(Place::default()).encode());
+    let prefix = applied.get(..1).unwrap_or_default();
+    store.visit(&[prefix], &mut |key, _| {
+        if let Ok(StoreKey::Applied(place)) = StoreKey::decode(key)
+            && !live.contains(&place)
+        {
+            gone.push(place);
+        }
+        true
+    })?;
+    gone.into_iter().try_for_each(|place| clear(store, place))
+}
+
 fn rules_of(info: &TableInfo) -> Result<Rules> {
     let missing = || Error::new(ErrorKind::Internal, format!("table '{}' has no keys", info.name));
     info.rules().ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::catalog::descriptor::TableDescriptor;
+    use crate::kv::SimStore;
+    use crate::row::DataType;
+
+    #[test]
+    fn rows_of_a_partition_that_is_gone_are_removed() {
+        let columns = vec![("d", DataType::String).into(), ("k", DataType::Int).into()];
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let descriptor = TableDescriptor {
+            columns,
+            primary_key: names(&["d", "k"]),
+            partition_keys: names(&["d"]),
+            ..TableDescriptor::default()
+        };
+        let catalog = Catalog::open(Arc::new(SimStore::default()), true).expect("opens");
+        let mut info = catalog.create_typed("t", &descriptor, 0).expect("creates").as_ref().clone();
+        let partitions = info.partitions.as_mut().expect("partitioned");
+        partitions.add(vec!["a".to_owned()], 1, 0).expect("adds");
+        let store = SimStore::default();
+        let of = |partition: i64| {
+            let place = Place { partition: Some(partition), bucket: 0 };
+            let row = [place.row_prefix(), vec![1, 2, 3]].concat();
+            [(StoreKey::Applied(place).encode(), Some(vec![0])), (row, Some(vec![0]))]
+        };
+        store.write(&[of(0), of(7)].concat()).expect("writes");
+        remove_leftovers(&info, &store).expect("removes");
+        let left: Vec<_> = store.scan(b"").expect("scans").into_iter().map(|(key, _)| key).collect();
+        assert_eq!(left, of(0).map(|(key, _)| key));
+    }
 }

@@ -25,9 +25,10 @@ pub(crate) struct Metrics {
 }
 
 /// Name, help and value of each number that the engine gives.
-const ENGINE: [(&str, &str, Value); 6] = [
+const ENGINE: [(&str, &str, Value); 7] = [
     ("sluice_buckets", "Open buckets", |stats| stats.buckets),
     ("sluice_buckets_offline", "Buckets that answer errors only", |stats| stats.offline_buckets),
+    ("sluice_kv_open", "Buckets of tables with a primary key whose rows are open", |stats| stats.kv_open),
     ("sluice_log_bytes", "Bytes of log files", |stats| stats.log_bytes),
     ("sluice_log_syncs", "Syncs of bucket logs since the start", |stats| stats.syncs),
     ("sluice_log_sync_failures", "Failed syncs since the start", |stats| stats.sync_failures),
