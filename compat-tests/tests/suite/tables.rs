@@ -401,3 +401,28 @@ fn a_fetch_has_what_flight_has_written() -> Outcome<()> {
     println!("{read} rows written by Flight and fetched");
     Ok(())
 }
+
+/// A topic partition that takes batches of which no row is its own shows nothing, and that is no error: librdkafka took
+/// some ten responses of empty batches for messages too large to fetch.
+#[test]
+fn a_topic_partition_that_shows_nothing_is_consumed_without_an_error() -> Outcome<()> {
+    let server = Server::start(&[])?;
+    server.sql(DDL)?;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", server.bootstrap()).set("enable.idempotence", "true").set("linger.ms", "0");
+    let producer: BaseProducer = config.create()?;
+    let consumer = consumer(server.bootstrap())?;
+    for number in 0..25 {
+        for partition in 0..BUCKETS {
+            let value = format!(r#"{{"who":"w","n":{number}}}"#);
+            let record = BaseRecord::to("t").partition(partition).key(r#"{"k":5}"#).payload(&value);
+            producer.send(record).map_err(|(error, _)| error)?;
+        }
+        producer.flush(Duration::from_secs(60))?;
+        for _ in 0..BUCKETS {
+            let message = consumer.poll(Duration::from_secs(60)).ok_or("no more came")?;
+            assert_eq!(value_of(&message?)?, (5, number));
+        }
+    }
+    Ok(())
+}

@@ -36,6 +36,10 @@ fn shown(mut bytes: bytes::Bytes) -> (Vec<(i64, String)>, i64) {
     let (mut found, mut end) = (Vec::new(), -1);
     while let Some(header) = BatchHeader::read(&bytes) {
         let batch = bytes.split_to(header.total_len().expect("a length"));
+        if header.is_control() {
+            end = header.last_offset() + 1;
+            continue;
+        }
         records::for_each(&batch, 1 << 20, |header, record| {
             let value = record.value.map(|value| String::from_utf8(value.to_vec()).expect("text"));
             found.push((header.base_offset + i64::from(record.offset_delta), value.unwrap_or_default()));

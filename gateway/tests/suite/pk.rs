@@ -28,6 +28,10 @@ fn read(part: &PartitionData) -> (Vec<(i64, String, Option<String>)>, i64) {
     let (mut rest, mut found, mut end) = (part.records.clone().unwrap_or_default(), Vec::new(), -1);
     while let Some(header) = BatchHeader::read(&rest) {
         let batch = rest.split_to(header.total_len().expect("a length"));
+        if header.is_control() {
+            end = header.last_offset() + 1;
+            continue;
+        }
         records::for_each(&batch, 1 << 20, |header, record| {
             let offset = header.base_offset + i64::from(record.offset_delta);
             found.push((offset, text(record.key.expect("a key")), record.value.map(text)));

@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
 use sluice_engine::BucketId;
 use sluice_engine::catalog::TableInfo;
@@ -21,7 +22,7 @@ use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::convert::encode::{Encoder, empty_batch};
+use crate::convert::encode::{self, Encoder};
 use crate::kafka::api::{Api, Context, Started};
 use crate::kafka::check_epoch;
 use crate::kafka::error::code_of;
@@ -161,12 +162,12 @@ async fn collect(
 }
 
 async fn read_one(cx: &Context, wanted: &Wanted, left: usize, first: bool, committed: bool) -> FetchPartition<Batches> {
-    let mut gap = None;
+    let mut gap: Option<Bytes> = None;
     let (bucket, offsets, diverging) = match look(cx, wanted) {
         Look::Refused(code) => return refused(wanted.index, code),
         Look::Diverging(offsets, end) => (None, offsets, Some(end)),
         Look::Gap(offsets) => {
-            gap = Some(empty_batch(wanted.offset, offsets.slot_base, offsets.leader_epoch));
+            gap = Some(encode::gap(wanted.offset, offsets.slot_base, offsets.leader_epoch).into());
             (None, offsets, None)
         }
         Look::Good(bucket, offsets) => (Some(bucket), offsets, None),
