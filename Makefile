@@ -3,7 +3,7 @@ export CARGO_TARGET_DIR ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cac
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 600
 
-.PHONY: run test test-long lint build print-binary bench ci tools kill-cycles fuzz clean-lab
+.PHONY: run test test-long lint build print-binary bench bench-tables ci tools kill-cycles fuzz clean-lab
 
 run: tools ## start the server on the default ports, data in ./sluice-data
 	cargo run --bin sluice -- serve
@@ -19,6 +19,7 @@ test-long: tools ## kills, seeds, fuzzing, whole foreign suites: hours
 	cargo build --bin sluice
 	SLUICE_TEST_SEEDS=20000 R4_SEEDS=20000 cargo test -p sluice-engine --test suite -- --nocapture
 	SLUICE_TEST_KILLS=200 cargo test -p sluice-compat-tests --test suite crash -- --nocapture
+	SLUICE_TEST_KILLS=200 SLUICE_TEST_LONG=1 cargo test -p sluice-compat-tests --test suite tables -- --nocapture --test-threads 1
 	SLUICE_TEST_LONG=1 cargo test -p sluice-compat-tests --test suite -- --nocapture
 	$(MAKE) fuzz
 
@@ -38,5 +39,9 @@ print-binary: ## path of the release binary
 bench: build ## Sluice and Apache Kafka 4.4 in turn; about 40 minutes on an otherwise idle machine
 	cargo build --release -p sluice-compat-tests --example bench
 	SLUICE_BIN=$(CARGO_TARGET_DIR)/release/sluice BENCH_BIN=$(CARGO_TARGET_DIR)/release/examples/bench compat-tests/lab/bench.sh
+
+bench-tables: build ## PK tables on Sluice and on Apache Fluss 0.9.1 in turn; about ten minutes
+	cargo build --release -p sluice-compat-tests --example tables_bench
+	SLUICE_BIN=$(CARGO_TARGET_DIR)/release/sluice BENCH_BIN=$(CARGO_TARGET_DIR)/release/examples/tables_bench compat-tests/lab/bench-tables.sh
 
 ci: lint test

@@ -12,6 +12,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/bench-tables.XXXXXX")
 pids=()
 stop() { for p in ${pids[@]+"${pids[@]}"}; do kill "$p" 2>/dev/null || true; done; sleep 1; for p in ${pids[@]+"${pids[@]}"}; do kill -9 "$p" 2>/dev/null || true; done; pids=(); }
 trap 'stop; rm -rf "$work"' EXIT
+printf 'rootLogger.level = error\n' > "$work/log4j2.properties"
 javac -nowarn -cp "$lab/fluss/client/*" -d "$work/classes" "$here/fluss/Bench.java"
 memory() { awk '/VmRSS/ {s += $2} END {printf "server memory %d MB\n", s / 1024}' $(printf '/proc/%s/status ' "$@"); }
 for round in $(seq 1 "${ROUNDS:-3}"); do
@@ -27,7 +28,7 @@ for round in $(seq 1 "${ROUNDS:-3}"); do
   "$here/fluss/start.sh" "$work/fluss" > /dev/null
   mapfile -t pids < "$work/fluss/pids"
   sleep 3
-  java -Xmx1500m --add-opens=java.base/java.nio=ALL-UNNAMED "-Dlog4j2.configurationFile=$here/log4j2.yaml" -Dlab.log=error \
+  java -Xmx1500m --add-opens=java.base/java.nio=ALL-UNNAMED "-Dlog4j2.configurationFile=$work/log4j2.properties" \
     -cp "$work/classes:$lab/fluss/client/*" Bench localhost:19110 "$rows" "$lookups"
   memory "${pids[@]}"
   stop; rm -rf "$work/fluss"

@@ -2,11 +2,11 @@
 # start.sh DIRECTORY : Apache Fluss 0.9.1 with one tablet server in DIRECTORY, which must be new; prints its bootstrap address.
 # stop: kill the process ids in DIRECTORY/pids. Ports 19100 (ZooKeeper), 19110 (coordinator), 19120 (tablet server).
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 lab=${SLUICE_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice/lab}
 run=${1:?a directory}
 mkdir -p "$run"/{zk,coordinator,tablet,remote}
 : > "$run/pids"
+printf 'rootLogger.level = warn\n' > "$run/log4j2.properties"
 cat > "$run/zk/zookeeper.properties" <<X
 dataDir=$run/zk
 clientPort=19100
@@ -33,7 +33,7 @@ launch() { # NAME HEAP CLASS ARGUMENTS...
   # shellcheck disable=SC2086
   setsid nohup java $heap --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED \
     --add-opens=java.base/sun.nio.ch=ALL-UNNAMED -Dio.netty.tryReflectionSetAccessible=true \
-    "-Dlog4j2.configurationFile=$here/../log4j2.yaml" -Dlab.log=warn -cp "$lab/fluss/server/*" "$@" > "$run/$name.out" 2>&1 < /dev/null &
+    "-Dlog4j2.configurationFile=$run/log4j2.properties" -cp "$lab/fluss/server/*" "$@" > "$run/$name.out" 2>&1 < /dev/null &
   echo $! >> "$run/pids"
 }
 listens() { for _ in $(seq 1 300); do (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return 0; sleep 0.2; done; echo "nothing listens on port $1" >&2; return 1; }
