@@ -169,7 +169,7 @@ fuzz_target!(|data: &[u8]| {
     let source = Source {
         disk: &disk,
         id: BucketId::new(TableId(1), 0),
-        shape: Shape { kind, hashed: false },
+        shape: Shape { kind, hashed: kind == BatchKind::Sluice && flags & 2 == 0 },
         directory,
         quarantine: Path::new(QUARANTINE),
         point,
