@@ -77,11 +77,7 @@ async fn start(
     mode: Mode,
     batch: &RecordBatch,
 ) -> Result<write::Pending, Status> {
-    let Some(table) = &info.typed else {
-        let what = format!("'{}' is a topic without a schema: write to it over Kafka", info.name);
-        return Err(Status::unimplemented(what));
-    };
-    let schema = &table.schema;
+    let schema = write::schema_of(info)?;
     let (places, batch) = fitted(schema, batch)?;
     let missing = |at: &usize, column: &row::Column| !column.nullable && !places.contains(at);
     let missing = schema.columns.iter().enumerate().find(|(at, column)| match info.kind {

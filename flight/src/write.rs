@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sluice_engine::catalog::TableInfo;
 use sluice_engine::kv_tablet::Op;
-use sluice_engine::row::Row;
 use sluice_engine::row::batch::append_only;
+use sluice_engine::row::{Row, Schema};
 use sluice_engine::tablet::LogBatch;
 use sluice_engine::{Acks, Backend, BucketId, UpsertRequest};
 use tonic::Status;
@@ -32,15 +32,21 @@ fn note(places: &mut Places, bucket: u32, end: i64) {
     }
 }
 
+/// The schema that rows are written by.
+///
+/// # Errors
+/// UNIMPLEMENTED for raw topics.
+pub(crate) fn schema_of(info: &TableInfo) -> Result<&Schema, Status> {
+    let what = || Status::unimplemented(format!("'{}' is a topic without a schema: write to it over Kafka", info.name));
+    info.typed.as_ref().map(|table| &table.schema).ok_or_else(what)
+}
+
 /// Appends rows to a log table, wherever they belong.
 ///
 /// # Errors
 /// The engine's.
 pub(crate) async fn append(backend: &dyn Backend, info: &TableInfo, rows: Vec<Row>) -> Result<Pending, Status> {
-    let Some(table) = &info.typed else {
-        let what = format!("'{}' is a topic without a schema: write to it over Kafka", info.name);
-        return Err(Status::unimplemented(what));
-    };
+    let schema = schema_of(info)?;
     if info.is_routed() {
         return apply(backend, info, rows.into_iter().map(Op::upsert).collect()).await;
     }
@@ -48,7 +54,7 @@ pub(crate) async fn append(backend: &dyn Backend, info: &TableInfo, rows: Vec<Ro
     let place = BucketId::new(info.table_id(), bucket);
     let mut batches = Vec::new();
     for some in rows.chunks(BATCH_ROWS) {
-        let batch = append_only(place, &table.schema, some, None).map_err(|error| status_of(&error))?;
+        let batch = append_only(place, schema, some, None).map_err(|error| status_of(&error))?;
         batches.push(LogBatch::Typed(batch));
     }
     let mut pending = Vec::with_capacity(batches.len());

@@ -51,11 +51,11 @@ impl Core {
             }
         }
         info.partitions = Some(planned);
-        self.create_tablets(&info, |bucket| bucket.partition == Some(partition.id))?;
-        let partitions = info.partitions;
-        let stored = self.catalog.alter(id, |info| {
-            info.partitions = partitions;
-            Ok(())
+        let stored = self.create_tablets(&info, |bucket| bucket.partition == Some(partition.id)).and_then(|()| {
+            self.catalog.alter(id, |stored| {
+                stored.partitions = info.partitions;
+                Ok(())
+            })
         });
         match stored {
             Ok(info) => self.show_vacant(&info),

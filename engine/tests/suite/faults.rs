@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_engine::catalog::descriptor::TableDescriptor;
 use sluice_engine::io::sim::{Faults, SimDisk};
+use sluice_engine::row::DataType;
 use sluice_engine::{Acks, Backend, BucketId, Embedded, EngineConfig, Error, ErrorKind, Result, SystemClock};
 
 use crate::fixture::{Bucket, append, batch, contents, engine_config, wait};
@@ -231,4 +233,28 @@ fn two_slow_buckets(second: Acks) {
     let took = start.elapsed();
     assert!(took < slow + slow / 2, "one waited for the other: {took:?}");
     engine.disk.set_slow(None);
+}
+
+#[test]
+fn a_partition_that_cannot_be_made_leaves_nothing() {
+    let engine = Engine::with_buckets(1);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let descriptor = TableDescriptor {
+        columns: vec![("d", DataType::String).into(), ("k", DataType::Int).into()],
+        primary_key: names(&["d", "k"]),
+        partition_keys: names(&["d"]),
+        buckets: Some(2),
+        ..TableDescriptor::default()
+    };
+    let table = wait(engine.engine().create_typed("p".to_owned(), descriptor)).expect("creates");
+    let before = engine.engine().stats().buckets;
+    let add = || wait(engine.engine().add_partition(table.table_id(), vec![("d".to_owned(), "a".to_owned())]));
+    // Its first bucket is open by then.
+    let path_contains = Some("/1/bucket.state".to_owned());
+    engine.disk.set_faults(Faults { path_contains, read_error_in: Some(1), ..Faults::default() });
+    assert_eq!(kind(add()), ErrorKind::StorageFailed);
+    assert_eq!(engine.engine().stats().buckets, before);
+    engine.disk.clear_faults();
+    add().expect("the name is free");
+    assert_eq!(engine.engine().stats().buckets, before + 2);
 }

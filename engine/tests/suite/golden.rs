@@ -1,6 +1,8 @@
 //! Tables with a primary key against what a real Apache Fluss 0.9.1 did: every acknowledged offset, every lookup, every
 //! changelog (`tests/golden/`). Where Sluice decided otherwise, [`DIFFERENCES`] says so.
 
+mod offsets;
+
 use std::sync::Arc;
 
 use serde_json::Value;

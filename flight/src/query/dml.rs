@@ -21,7 +21,7 @@ use crate::arrow::data_type;
 use crate::metadata::CATALOG;
 use crate::rows::rows_of;
 use crate::status::status_of;
-use crate::write;
+use crate::write::{self, schema_of};
 
 /// Bytes of rows that one statement may write: they are all in memory before the first is written.
 const WRITTEN_MAX: usize = 256 << 20;
@@ -57,12 +57,6 @@ fn quoted(name: &str) -> String {
 
 fn parts(name: &ObjectName) -> Vec<&str> {
     name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.as_str()).collect()
-}
-
-/// The typed table's schema.
-fn schema_of(info: &TableInfo) -> Result<&Schema, Status> {
-    let what = || Status::unimplemented(format!("'{}' is a topic without a schema: write to it over Kafka", info.name));
-    info.typed.as_ref().map(|table| &table.schema).ok_or_else(what)
 }
 
 fn place_of(schema: &Schema, name: &str) -> Result<usize, Status> {
