@@ -17,7 +17,7 @@ use crate::kv::Change;
 use crate::kv_tablet::Op;
 use crate::log::head::ProducerRange;
 use crate::routing::Upserted;
-use crate::row::Row;
+use crate::row::{ColumnSpec, Row};
 use crate::tablet::{Appended, Batches, LogBatch, Offsets, WatchGuard};
 use crate::types::{BucketId, TableId};
 
@@ -91,6 +91,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Replaces a table's options.
     fn set_options(&self, id: TableId, options: BTreeMap<String, String>) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
+
+    /// Adds columns to a typed table, at the end, all or none: the rows that are there have NULL in them
+    /// (table-model §16).
+    fn add_columns(&self, id: TableId, columns: Vec<ColumnSpec>) -> BoxFuture<'_, Result<Arc<TableInfo>>>;
 
     /// The settings of a bucket's log.
     ///

@@ -288,13 +288,17 @@ impl Core {
         Err(Error::new(kind, format!("no bucket {bucket}")))
     }
 
-    /// The rows of a bucket, opened where they are not.
-    pub(crate) async fn kv(self: &Arc<Self>, bucket: BucketId) -> Result<Arc<KvTablet>> {
-        if let Some(open) = self.kv.get(bucket) {
-            return Ok(open);
-        }
-        let core = Arc::clone(self);
-        self.openers.run(move || core.open_kv(bucket)).await?
+    /// The rows of a bucket, opened where they are not, in the version of the schema that `info` has or a newer one.
+    pub(crate) async fn kv(self: &Arc<Self>, info: &TableInfo, bucket: BucketId) -> Result<Arc<KvTablet>> {
+        let tablet = match self.kv.get(bucket) {
+            Some(open) => open,
+            None => {
+                let core = Arc::clone(self);
+                self.openers.run(move || core.open_kv(bucket)).await??
+            }
+        };
+        tablet.adopt(info);
+        Ok(tablet)
     }
 
     fn open_kv(&self, bucket: BucketId) -> Result<Arc<KvTablet>> {
@@ -412,7 +416,7 @@ impl Core {
     /// A bucket whose rows are routed to it.
     pub(crate) async fn rows(self: &Arc<Self>, info: &TableInfo, bucket: BucketId) -> Result<Rows> {
         if info.kind == TableKind::Pk {
-            return self.kv(bucket).await.map(Rows::Keyed);
+            return self.kv(info, bucket).await.map(Rows::Keyed);
         }
         match &info.typed {
             Some(table) => Ok(Rows::Appended(self.tablet(bucket)?, Arc::new(table.schema.clone()))),

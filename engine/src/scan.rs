@@ -48,8 +48,8 @@ pub struct Step {
     pub timestamp: i64,
 }
 
-/// Decodes the first batch of `stored`: those of its records whose offsets lie in `from..end`. One at a time, for a
-/// chunk of a log may decode to a thousand times its size.
+/// Decodes the first batch of `stored`, which was read before `info` was looked up: those of its records whose offsets
+/// lie in `from..end`. One at a time, for a chunk of a log may decode to a thousand times its size.
 ///
 /// # Errors
 /// `Corrupt` or `Unsupported` when the batch does not decode.

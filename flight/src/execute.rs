@@ -230,6 +230,10 @@ pub(crate) async fn run(backend: &Arc<dyn Backend>, statement: Statement, sessio
             let options = altered_options(&info, &[], &options).map_err(status)?;
             backend.set_options(info.table_id(), options).await.map_err(status)?;
         }
+        Statement::AddColumns { table, columns } => {
+            let info = find(&**backend, &table, &session.database())?;
+            backend.add_columns(info.table_id(), columns).await.map_err(status)?;
+        }
         Statement::AddPartition { table, if_not_exists, partition } => {
             let info = find(&**backend, &table, &session.database())?;
             let added = backend.add_partition(info.table_id(), partition).await;

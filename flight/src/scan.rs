@@ -36,12 +36,6 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// All columns of some buckets.
-    pub(crate) fn whole(relation: Relation, buckets: Vec<BucketId>) -> Self {
-        let columns = (0..relation.schema().fields().len()).collect();
-        Self { relation, columns, buckets }
-    }
-
     /// Reads.
     ///
     /// # Errors
@@ -165,9 +159,12 @@ impl Scanner {
         }
         let (relation, columns, stored) =
             (self.scan.relation.clone(), Arc::clone(&self.scan.columns), self.stored.clone());
+        // The schema may have a new version since the scan began, and what was read may be of it.
+        let now = self.backend.tables().by_id(bucket.table).cloned();
+        let now = now.ok_or_else(|| Status::not_found(format!("table '{}' was dropped", relation.info.name)))?;
         // Decompressing takes longer than a task may hold a thread for.
         let work = move || {
-            let step = step(&relation.info, &stored, from, end).map_err(|error| status_of(&error))?;
+            let step = step(&now, &stored, from, end).map_err(|error| status_of(&error))?;
             let batch = relation.log_batch(&columns, bucket.bucket, &step);
             Ok::<_, Status>((batch.map_err(|error| Status::internal(error.to_string()))?, step.used, step.next))
         };

@@ -73,8 +73,9 @@ impl Tables {
     /// INTERNAL only.
     pub(crate) fn flight(&self, info: &Arc<TableInfo>, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
         let relation = Relation { info: Arc::clone(info), changelog: false };
+        let columns = relation.schema().fields().len() as u32;
         let endpoint = |id: BucketId| {
-            let work = Work::Scan(Scan { table: info.id, bucket: id.bucket, partition: id.partition });
+            let work = Work::Scan(Scan { table: info.id, bucket: id.bucket, partition: id.partition, columns });
             Ok(FlightEndpoint::new().with_ticket(Ticket::new(self.tickets.make(work)?)))
         };
         let endpoints = info.bucket_ids().into_iter().map(endpoint).collect::<Result<Vec<_>, Status>>()?;
@@ -92,11 +93,12 @@ impl Tables {
         let found = self.backend.tables().by_id(TableId(scan.table)).cloned();
         let info = found.ok_or_else(|| Status::not_found("the table of this ticket was dropped"))?;
         let relation = Relation { info, changelog: false };
-        let schema = relation.schema();
+        let columns: Arc<[usize]> = (0..scan.columns as usize).collect();
+        let schema = Arc::new(relation.schema().project(&columns).map_err(internal)?);
         let id = BucketId { table: TableId(scan.table), partition: scan.partition, bucket: scan.bucket };
         let number = relation.info.topic_partition_of(id).unwrap_or(scan.bucket);
-        let whole = scan::Scan::whole(relation, vec![id]);
-        let (offset, batches) = whole.rows_of_bucket(Arc::clone(&self.backend)).await?;
+        let rows = scan::Scan { relation, columns, buckets: vec![id] };
+        let (offset, batches) = rows.rows_of_bucket(Arc::clone(&self.backend)).await?;
         let about = format!(r#"{{"bucket":{number},"offset":{offset}}}"#);
         Ok(Response::new(sent(schema, batches, about.into())))
     }

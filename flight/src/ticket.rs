@@ -43,6 +43,9 @@ pub(crate) struct Scan {
     /// The partition's id, of a partitioned table.
     #[prost(int64, optional, tag = "3")]
     pub(crate) partition: Option<i64>,
+    /// How many columns the table had, which are those that the flight's schema names.
+    #[prost(uint32, tag = "4")]
+    pub(crate) columns: u32,
 }
 
 /// A statement, prepared or ready to run.
@@ -122,7 +125,7 @@ mod tests {
     fn only_what_was_made_here_is_read() {
         let tickets = Tickets::new();
         let query = Query { text: "SELECT 1".into(), database: "d".into(), parameters: vec![1], id: vec![2] };
-        for work in [Work::Scan(Scan { table: 7, bucket: 3, partition: Some(0) }), Work::Query(query)] {
+        for work in [Work::Scan(Scan { table: 7, bucket: 3, partition: Some(0), columns: 2 }), Work::Query(query)] {
             let ticket = tickets.make(work.clone()).expect("makes");
             assert!(is_ours(&ticket));
             assert_eq!(tickets.read(&ticket).expect("ours"), work);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::names::{check_attributes, check_column_name, check_type, refuse};
+use super::names::{check_attributes, check_column, refuse};
 use super::table_options;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::row::{ColumnSpec, DataType, Schema};
 
 /// Most buckets of a table, or of one of its partitions.
@@ -37,7 +37,7 @@ pub struct TableDescriptor {
 /// A table that breaks no rule, as the catalog stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidTable {
-    /// Its first schema.
+    /// The newest version of its schema.
     pub schema: Schema,
     /// Places of the partition columns in the schema, in partition-key order.
     pub partition_keys: Vec<usize>,
@@ -127,9 +127,7 @@ impl TableDescriptor {
         }
         let mut seen = HashSet::new();
         for column in &self.columns {
-            check_column_name(&column.name)?;
-            check_type(column.data_type)
-                .map_err(|error| Error::new(error.kind, format!("column '{}': {error}", column.name)))?;
+            check_column(column)?;
             if !seen.insert(column.name.as_str()) {
                 return refuse(format!("column '{}' is declared twice", column.name));
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::row::DataType;
+use crate::row::{ColumnSpec, DataType};
 
 /// Longest name of a database or table, and longest partition value, in characters.
 pub const NAME_MAX: usize = 200;
@@ -109,6 +109,15 @@ pub fn check_type(data_type: DataType) -> Result<()> {
         _ => return Ok(()),
     };
     refuse(format!("type {data_type} is invalid: {reason}"))
+}
+
+/// Checks a column that is to be made.
+///
+/// # Errors
+/// `InvalidArgument` that says what is wrong.
+pub fn check_column(column: &ColumnSpec) -> Result<()> {
+    check_column_name(&column.name)?;
+    check_type(column.data_type).map_err(|error| Error::new(error.kind, format!("column '{}': {error}", column.name)))
 }
 
 /// Checks custom attributes: a key of 1 to 100 bytes, a value of 1 to 4,096, all of them together at

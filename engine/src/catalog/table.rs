@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::kv_tablet::{DeleteBehavior, Rules};
 use crate::log::head::BatchKind;
 use crate::row::key::Place;
-use crate::row::{Datum, bucket};
+use crate::row::{ColumnSpec, Datum, bucket};
 use crate::tablet::Shape;
 use crate::types::{BucketId, TableId};
 
@@ -216,6 +216,21 @@ impl TableInfo {
             None => names::refuse(format!("the partition's column '{}' has no value", column.name)),
         };
         columns.iter().map(value).collect()
+    }
+
+    /// Gives a typed table more columns, and so its schema a new version.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names a column whose name or type is none, or which is NOT NULL; `AlreadyExists`.
+    pub(crate) fn add_columns(&mut self, columns: Vec<ColumnSpec>) -> Result<()> {
+        let name = &self.name;
+        let Some(table) = &mut self.typed else { return names::refuse(format!("table '{name}' has no schema")) };
+        if columns.is_empty() {
+            return names::refuse("no column to add is named");
+        }
+        columns.iter().try_for_each(names::check_column)?;
+        table.schema = table.schema.with_columns(columns)?;
+        Ok(())
     }
 
     /// The rules by which a PK table changes; `None` for other tables.

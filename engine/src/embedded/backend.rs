@@ -15,7 +15,7 @@ use crate::config::LogOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::Change;
 use crate::kv_tablet::KvTablet;
-use crate::row::Row;
+use crate::row::{ColumnSpec, Row};
 use crate::shard::{Append, AppendReply};
 use crate::tablet::{Appended, Batches, LogBatch, Offsets, Tablet, WatchGuard};
 use crate::types::{BucketId, TableId};
@@ -124,6 +124,10 @@ impl Backend for Embedded {
         }))
     }
 
+    fn add_columns(&self, id: TableId, columns: Vec<ColumnSpec>) -> BoxFuture<'_, Result<Arc<TableInfo>>> {
+        Box::pin(self.on_core(move |core| core.catalog.alter(id, |info| info.add_columns(columns))))
+    }
+
     fn log_options(&self, bucket: BucketId) -> Result<Arc<LogOptions>> {
         Ok(self.core.tablet(bucket)?.options())
     }
@@ -171,7 +175,7 @@ impl Backend for Embedded {
                 rows.push(key);
             }
             for (bucket, (ats, rows)) in places {
-                let tablet = self.core.kv(bucket).await?;
+                let tablet = self.core.kv(&info, bucket).await?;
                 let rows = self.core.lookups.run(move || tablet.lookup(&rows)).await??;
                 for (at, row) in ats.into_iter().zip(rows) {
                     if let Some(slot) = found.get_mut(at) {
@@ -185,7 +189,7 @@ impl Backend for Embedded {
 
     fn snapshot(&self, bucket: BucketId) -> BoxFuture<'_, Result<(i64, SnapshotRows)>> {
         Box::pin(async move {
-            let tablet = self.core.kv(bucket).await?;
+            let tablet = self.core.kv(&*self.core.info(bucket.table)?, bucket).await?;
             let (start, started) = oneshot::channel();
             let (sender, rows) = tokio::sync::mpsc::channel(SNAPSHOT_AHEAD);
             // A thread of its own: a slow reader must not hold one that others wait for.

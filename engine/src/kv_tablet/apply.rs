@@ -58,7 +58,7 @@ impl KvTablet {
         let value = |pending: &Pending| {
             let row = pending.row.as_deref()?;
             let value =
-                RowValue { schema_id: self.rules.schema.id, last_offset: pending.offset, ttl_reference_ms: None, row };
+                RowValue { schema_id: pending.schema_id, last_offset: pending.offset, ttl_reference_ms: None, row };
             Some(value.encode())
         };
         let mut changes: Vec<Change> = last.into_iter().map(|(key, pending)| (key.to_vec(), value(pending))).collect();

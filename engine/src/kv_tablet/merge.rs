@@ -33,7 +33,8 @@ pub struct Rules {
 /// One operation on a key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Op {
-    /// As wide as the schema; of a delete, and outside `target`, only the key counts.
+    /// As wide as the schema, or as an earlier version of it: what it lacks is NULL then (table-model §16). Of a
+    /// delete, and outside `target`, only the key counts.
     pub row: Row,
     /// Whether it deletes.
     pub delete: bool,
@@ -95,6 +96,15 @@ impl Rules {
                 Err(Error::new(ErrorKind::InvalidArgument, what))
             }
         }
+    }
+
+    /// A row as wide as the schema; one of a width that no version has is left as it is, and refused where it is encoded.
+    fn full(&self, row: &Row) -> Row {
+        let mut row = row.clone();
+        if self.schema.is_width(row.len()) {
+            row.resize(self.schema.columns.len(), Datum::Null);
+        }
+        row
     }
 
     /// The row that a partial upsert makes of the one that is there.
@@ -178,7 +188,7 @@ impl Merged {
             return self.delete(rules, at, op, old);
         }
         let new = match rules.partial(op) {
-            None => op.row.clone(),
+            None => rules.full(&op.row),
             Some(target) if old.is_some() && target.len() == rules.schema.primary_key.len() => return Ok(None),
             Some(target) => rules.merge(target, old, &op.row),
         };

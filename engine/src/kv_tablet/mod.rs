@@ -17,11 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use merge::{DeleteBehavior, Op, Rules};
 pub(crate) use replay::clear;
 
+use crate::catalog::TableInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::KvStore;
 use crate::row::batch::{Destination, Entry, changelog};
@@ -40,7 +41,8 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 pub struct KvTablet {
     /// Its log.
     pub log: Arc<Tablet>,
-    rules: Arc<Rules>,
+    /// Those of the newest version of the schema that anyone came with.
+    rules: RwLock<Arc<Rules>>,
     store: Arc<dyn KvStore>,
     place: Place,
     /// Held over an upsert: one at a time.
@@ -57,9 +59,12 @@ pub struct KvTablet {
 }
 
 /// A row, or its absence, that the store does not hold yet.
+#[derive(Clone)]
 struct Pending {
     /// In the store's encoding.
     row: Option<Arc<[u8]>>,
+    /// Version of the schema that it is encoded in.
+    schema_id: i16,
     /// Offset of the change that made it.
     offset: i64,
 }
@@ -102,6 +107,23 @@ impl KvTablet {
         self.unflushed.store(false, Ordering::Release);
     }
 
+    /// The rules now: those of a row that was read before are among them.
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read())
+    }
+
+    /// Goes on with a newer version of the schema, if the table's is newer.
+    pub(crate) fn adopt(&self, info: &TableInfo) {
+        let newer = |known: i16| info.typed.as_ref().is_some_and(|table| table.schema.id > known);
+        if !newer(self.rules.read().schema.id) {
+            return;
+        }
+        let mut rules = self.rules.write();
+        if let Some(new) = info.rules().filter(|_| newer(rules.schema.id)) {
+            *rules = Arc::new(new);
+        }
+    }
+
     /// Applies operations in order, all or none, and appends what they change as one log batch; where they change
     /// nothing, an empty one that takes one offset (table-model §7.2).
     ///
@@ -111,13 +133,14 @@ impl KvTablet {
     pub fn upsert(&self, ops: &[Op], closing: Closing) -> Result<Appended> {
         let _one = self.upserting.lock();
         self.wait_for_room()?;
-        let keys = ops.iter().map(|op| self.key_of(&op.row)).collect::<Result<Vec<_>>>()?;
-        let merged = Merged::new(&self.rules, self.olds(ops, &keys)?, ops, &keys)?;
+        let rules = self.rules();
+        let keys = ops.iter().map(|op| self.key_of(&rules, &op.row)).collect::<Result<Vec<_>>>()?;
+        let merged = Merged::new(&rules, self.olds(&rules, ops, &keys)?, ops, &keys)?;
         let destinations = closing.elsewhere.iter().map(|(_, destination)| *destination).collect();
-        let batch = changelog(&self.rules.schema, &merged.changes, closing.entry, destinations)?;
+        let batch = changelog(&rules.schema, &merged.changes, closing.entry, destinations)?;
         let elsewhere = closing.elsewhere.into_iter().map(|(tablet, to)| (tablet, to.end_offset)).collect();
         let appended = self.log.append_closing(batch.into(), elsewhere)?;
-        self.remember(merged, &appended);
+        self.remember(merged, rules.schema.id, &appended);
         Ok(appended)
     }
 
@@ -126,9 +149,12 @@ impl KvTablet {
     /// # Errors
     /// `InvalidArgument` for a key of the wrong type; the store's.
     pub fn lookup(&self, keys: &[Row]) -> Result<Vec<Option<Row>>> {
-        let keys = keys.iter().map(|key| self.key_of(key).map(|key| key.to_vec())).collect::<Result<Vec<_>>>()?;
-        let found = self.store.get_many(&keys)?;
-        found.into_iter().map(|value| value.map(|value| self.row_of(&value)).transpose()).collect()
+        let rules = self.rules();
+        let keys = keys.iter().map(|key| self.key_of(&rules, key).map(|key| key.to_vec()));
+        let found = self.store.get_many(&keys.collect::<Result<Vec<_>>>()?)?;
+        // No older than what was found.
+        let rules = self.rules();
+        found.into_iter().map(|value| value.map(|value| row_of(&rules, &value)).transpose()).collect()
     }
 
     /// Visits all rows as applied at one moment: first told is the offset that the store had followed the log to.
@@ -137,7 +163,7 @@ impl KvTablet {
     /// The store's; `Corrupt` for a value that does not decode.
     pub fn snapshot(&self, start: impl FnOnce(i64), mut each: impl FnMut(Row) -> bool) -> Result<()> {
         let applied_key = StoreKey::Applied(self.place).encode();
-        let (mut start, mut failed, mut offset) = (Some(start), None, 0);
+        let (mut start, mut failed, mut offset, mut rules) = (Some(start), None, 0, None);
         self.store.visit(&[&applied_key, &self.place.row_prefix()], &mut |key, value| {
             if key == applied_key {
                 return match Applied::decode(value) {
@@ -154,7 +180,8 @@ impl KvTablet {
             if let Some(start) = start.take() {
                 start(offset);
             }
-            match self.row_of(value) {
+            // Taken once the store's state is fixed: no row of it is of a newer version.
+            match row_of(rules.get_or_insert_with(|| self.rules()), value) {
                 Ok(row) => each(row),
                 Err(error) => {
                     failed = Some(error);
@@ -174,28 +201,26 @@ impl KvTablet {
         self.applied.lock().live_rows
     }
 
-    fn key_of(&self, row: &Row) -> Result<Arc<[u8]>> {
+    fn key_of(&self, rules: &Rules, row: &Row) -> Result<Arc<[u8]>> {
         let mut key = self.place.row_prefix();
-        crate::row::key::write_columns(&self.rules.schema, &self.rules.key, row, &mut key)?;
+        crate::row::key::write_columns(&rules.schema, &rules.key, row, &mut key)?;
         Ok(key.into())
     }
 
-    fn row_of(&self, value: &[u8]) -> Result<Row> {
-        compacted::read_row(&self.rules.schema, RowValue::decode(value)?.row)
-    }
-
     /// The rows that the operations meet, by key; those that need none are left out.
-    fn olds(&self, ops: &[Op], keys: &[Arc<[u8]>]) -> Result<HashMap<Arc<[u8]>, Option<Row>>> {
+    fn olds(&self, rules: &Rules, ops: &[Op], keys: &[Arc<[u8]>]) -> Result<HashMap<Arc<[u8]>, Option<Row>>> {
         let mut olds = HashMap::new();
         let mut missing = Vec::new();
         {
             let buffer = self.buffer.lock();
-            for (_, key) in ops.iter().zip(keys).filter(|(op, _)| self.rules.reads_old(op)) {
+            for (_, key) in ops.iter().zip(keys).filter(|(op, _)| rules.reads_old(op)) {
                 if olds.contains_key(key) {
                     continue;
                 }
                 let old = match buffer.newest.get(key) {
-                    Some(Pending { row: Some(row), .. }) => Some(compacted::read_row(&self.rules.schema, row)?),
+                    Some(Pending { row: Some(row), schema_id, .. }) => {
+                        Some(compacted::read_row(&rules.schema, *schema_id, row)?)
+                    }
                     Some(Pending { row: None, .. }) => None,
                     None => {
                         missing.push(Arc::clone(key));
@@ -209,7 +234,7 @@ impl KvTablet {
         let found = self.store.get_many(&missing.iter().map(|key| key.to_vec()).collect::<Vec<_>>())?;
         for (key, value) in missing.into_iter().zip(found) {
             if let Some(value) = value {
-                olds.insert(key, Some(self.row_of(&value)?));
+                olds.insert(key, Some(row_of(rules, &value)?));
             }
         }
         Ok(olds)
@@ -226,16 +251,15 @@ impl KvTablet {
     }
 
     /// Puts what a log batch changed into the buffer.
-    fn remember(&self, merged: Merged, appended: &Appended) {
+    fn remember(&self, merged: Merged, schema_id: i16, appended: &Appended) {
         let pending = |(key, effect): (Arc<[u8]>, Effect)| {
-            (key, Pending { row: effect.row, offset: appended.base_offset + effect.change as i64 })
+            (key, Pending { row: effect.row, schema_id, offset: appended.base_offset + effect.change as i64 })
         };
         let keys: Vec<_> = merged.effects.into_iter().map(pending).collect();
         let mut buffer = self.buffer.lock();
         for (key, pending) in &keys {
             buffer.bytes += pending.weight(key);
-            let newest = Pending { row: pending.row.clone(), offset: pending.offset };
-            buffer.newest.insert(Arc::clone(key), newest);
+            buffer.newest.insert(Arc::clone(key), pending.clone());
         }
         buffer.batches.push_back(Batch {
             end_offset: appended.end_offset,
@@ -245,6 +269,12 @@ impl KvTablet {
             keys,
         });
     }
+}
+
+/// The row of a stored value, whichever version of the schema it is of.
+fn row_of(rules: &Rules, value: &[u8]) -> Result<Row> {
+    let value = RowValue::decode(value)?;
+    compacted::read_row(&rules.schema, value.schema_id, value.row)
 }
 
 impl Pending {

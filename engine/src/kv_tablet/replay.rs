@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::{Buffer, KvTablet, Rules};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,7 +37,7 @@ impl KvTablet {
         log.set_gate(applied.offset);
         Ok(Self {
             log,
-            rules,
+            rules: RwLock::new(rules),
             store,
             place,
             upserting: Mutex::new(()),

@@ -280,10 +280,11 @@ impl<'a> BatchView<'a> {
         self.blocks.voids.chunks_exact(VOID_LEN).map(one).collect()
     }
 
-    /// The rows with their offsets and change types.
+    /// The rows with their offsets and change types, as wide as the schema, whichever of its versions they are of.
     ///
     /// # Errors
-    /// `Corrupt` when the body is not as the header says; `Unsupported` for an encoding that is not read.
+    /// `Corrupt` when the schema does not know the version, or the body is not as the header says; `Unsupported` for an
+    /// encoding that is not read.
     pub fn rows(&self, schema: &Schema) -> Result<Vec<(i64, ChangeType, Row)>> {
         match self.encoding {
             ENCODING_NONE => Ok(Vec::new()),
@@ -306,7 +307,7 @@ impl<'a> BatchView<'a> {
                 return Err(corrupt("an append-only log batch has a change"));
             }
             let offset = self.head.base_offset.saturating_add(rows.len() as i64);
-            rows.push((offset, change, compacted::read_row(schema, bytes)?));
+            rows.push((offset, change, compacted::read_row(schema, self.schema_id, bytes)?));
             rest = tail;
         }
         if !rest.is_empty() || rows.len() != self.record_count {

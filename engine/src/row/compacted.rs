@@ -81,18 +81,20 @@ fn write_decimal(precision: u8, value: i128, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Appends a row: a bitmap of what is NULL, then the other values in column order.
+/// Appends a row: a bitmap of what is NULL, then the other values in column order. A row as wide as an earlier version
+/// of the schema is of a writer that knows of no other: the columns that came later are NULL (table-model §16).
 ///
 /// # Errors
 /// `InvalidArgument` that names the column whose value does not fit.
 pub fn write_row(schema: &Schema, row: &Row, out: &mut Vec<u8>) -> Result<()> {
-    if row.len() != schema.columns.len() {
+    if !schema.is_width(row.len()) {
         let what = format!("a row of {} values for {} columns", row.len(), schema.columns.len());
         return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
     let start = out.len();
     out.resize(start + schema.columns.len().div_ceil(8), 0);
-    for (at, (column, value)) in schema.columns.iter().zip(row).enumerate() {
+    let values = row.iter().chain(std::iter::repeat(&Datum::Null));
+    for (at, (column, value)) in schema.columns.iter().zip(values).enumerate() {
         let fault = |error: Error| Error::new(error.kind, format!("column '{}': {}", column.name, error.message));
         if *value != Datum::Null {
             write_value(column.data_type, value, out).map_err(fault)?;
@@ -197,18 +199,21 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Reads a row that takes all of `bytes`.
+/// Reads a row that takes all of `bytes` and was written in a version of the schema; columns that came later are NULL.
 ///
 /// # Errors
-/// `Corrupt` when they are no row of the schema.
-pub fn read_row(schema: &Schema, bytes: &[u8]) -> Result<Row> {
+/// `Corrupt` when they are no row of that version, or the schema knows of no such version.
+pub fn read_row(schema: &Schema, version: i16, bytes: &[u8]) -> Result<Row> {
+    let unknown = || corrupt(&format!("it is of version {version} of its schema, of which {} is the last", schema.id));
+    let width = schema.width_of(version).ok_or_else(unknown)?;
     let mut input = Input(bytes);
-    let nulls = input.take(schema.columns.len().div_ceil(8))?;
+    let nulls = input.take(width.div_ceil(8))?;
     let is_null = |at: usize| nulls.get(at / 8).is_some_and(|byte| byte & (1 << (at % 8)) != 0);
     let mut row = Vec::with_capacity(schema.columns.len());
-    for (at, column) in schema.columns.iter().enumerate() {
+    for (at, column) in schema.columns.iter().take(width).enumerate() {
         row.push(if is_null(at) { Datum::Null } else { input.value(column.data_type)? });
     }
+    row.resize(schema.columns.len(), Datum::Null);
     if !input.0.is_empty() {
         return Err(corrupt("bytes follow it"));
     }
@@ -282,14 +287,14 @@ pub(super) mod tests {
         fn rows_come_back(row in row()) {
             let (schema, mut bytes) = (schema(&ALL), Vec::new());
             write_row(&schema, &row, &mut bytes).expect("writes");
-            prop_assert_eq!(read_row(&schema, &bytes).expect("reads"), row);
+            prop_assert_eq!(read_row(&schema, 1, &bytes).expect("reads"), row);
             bytes.push(0);
-            prop_assert!(read_row(&schema, &bytes).is_err());
+            prop_assert!(read_row(&schema, 1, &bytes).is_err());
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = read_row(&schema(&ALL), &bytes);
+            let _ = read_row(&schema(&ALL), 1, &bytes);
         }
     }
 

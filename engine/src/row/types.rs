@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// A scalar type with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
@@ -230,6 +232,9 @@ pub struct Schema {
     pub primary_key: Vec<usize>,
     /// Largest column id ever given out, for the next one.
     pub highest_column_id: u32,
+    /// How many columns each earlier version had, from version 1 on: columns are only ever added, at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_widths: Vec<u16>,
 }
 
 impl Schema {
@@ -246,7 +251,47 @@ impl Schema {
         };
         let columns: Vec<_> = columns.into_iter().enumerate().map(column).collect();
         let highest_column_id = (columns.len() as u32).saturating_sub(1);
-        Self { id: 1, columns, primary_key, highest_column_id }
+        Self { id: 1, columns, primary_key, highest_column_id, earlier_widths: Vec::new() }
+    }
+
+    /// How many columns the rows of a version have; `None` where this schema does not know the version.
+    #[must_use]
+    pub fn width_of(&self, version: i16) -> Option<usize> {
+        if version == self.id {
+            return Some(self.columns.len());
+        }
+        let at = usize::try_from(version).ok()?.checked_sub(1)?;
+        self.earlier_widths.get(at).map(|width| usize::from(*width))
+    }
+
+    /// Whether this version, or one before it, has so many columns.
+    pub(crate) fn is_width(&self, width: usize) -> bool {
+        width == self.columns.len() || self.earlier_widths.iter().any(|earlier| usize::from(*earlier) == width)
+    }
+
+    /// The next version, with more columns at the end (table-model §16).
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names a column that is NOT NULL, or says that there can be no more; `AlreadyExists` for a
+    /// name that is taken.
+    pub fn with_columns(&self, added: Vec<ColumnSpec>) -> Result<Self> {
+        let mut next = self.clone();
+        for spec in added {
+            if next.position(&spec.name).is_some() {
+                return Err(Error::new(ErrorKind::AlreadyExists, format!("column '{}' already exists", spec.name)));
+            }
+            if !spec.nullable {
+                let what = format!("column '{}' must be nullable: the rows that are there have no value", spec.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+            next.highest_column_id += 1;
+            let ColumnSpec { name, data_type, nullable, comment } = spec;
+            next.columns.push(Column { id: next.highest_column_id, name, data_type, nullable, comment });
+        }
+        let full = || Error::new(ErrorKind::InvalidArgument, "the table can have no more columns");
+        next.earlier_widths.push(u16::try_from(self.columns.len()).map_err(|_| full())?);
+        next.id = next.id.checked_add(1).ok_or_else(full)?;
+        Ok(next)
     }
 
     /// Its columns as CREATE TABLE declares them, without the parentheses.
@@ -260,5 +305,34 @@ impl Schema {
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_added_at_the_end_under_ids_of_their_own() {
+        let first = Schema::first([("a", DataType::Int).into(), ("b", DataType::String).into()], vec![0]);
+        let added = |names: &[&str]| names.iter().map(|name| (*name, DataType::Int).into()).collect::<Vec<_>>();
+        let third = first.with_columns(added(&["c"])).expect("adds").with_columns(added(&["d", "e"])).expect("adds");
+        let columns: Vec<_> = third.columns.iter().map(|column| (column.id, column.name.as_str())).collect();
+        assert_eq!(columns, [(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e")]);
+        let widths: Vec<_> = (-1..=4).map(|version| third.width_of(version)).collect();
+        assert_eq!(widths, [None, None, Some(2), Some(3), Some(5), None]);
+        let kind = |added| third.with_columns(added).expect_err("refused").kind;
+        assert_eq!(kind(added(&["b"])), ErrorKind::AlreadyExists);
+        assert_eq!(kind(added(&["f", "f"])), ErrorKind::AlreadyExists);
+        let not_null = ColumnSpec { nullable: false, ..("f", DataType::Int).into() };
+        assert_eq!(kind(vec![not_null]), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn a_schema_stored_before_there_were_versions_is_the_first() {
+        let first = Schema::first([("a", DataType::Int).into()], Vec::new());
+        let stored = serde_json::to_string(&first).expect("JSON");
+        assert!(!stored.contains("earlier_widths"), "{stored}");
+        assert_eq!(serde_json::from_str::<Schema>(&stored).expect("reads"), first);
     }
 }

@@ -161,15 +161,28 @@ fn drop_database(cursor: &mut Cursor<'_>) -> Result<Statement, DdlError> {
 
 fn alter_table(cursor: &mut Cursor<'_>) -> Result<Statement, DdlError> {
     let table = cursor.table_name()?;
-    if cursor.takes(&["ADD"]) {
-        let if_not_exists = cursor.if_not_exists()?;
-        cursor.keywords(&["PARTITION"])?;
-        return Ok(Statement::AddPartition { table, if_not_exists, partition: cursor.partition()? });
+    if cursor.takes(&["ADD", "PARTITION"]) {
+        return Ok(Statement::AddPartition { table, if_not_exists: false, partition: cursor.partition()? });
     }
-    if cursor.takes(&["DROP"]) {
-        let if_exists = cursor.if_exists()?;
-        cursor.keywords(&["PARTITION"])?;
-        return Ok(Statement::DropPartition { table, if_exists, partition: cursor.partition()? });
+    if cursor.takes(&["ADD", "IF"]) {
+        cursor.keywords(&["NOT", "EXISTS", "PARTITION"])?;
+        return Ok(Statement::AddPartition { table, if_not_exists: true, partition: cursor.partition()? });
+    }
+    if cursor.takes(&["ADD"]) {
+        return Ok(Statement::AddColumns { table, columns: table::added_columns(cursor)? });
+    }
+    if cursor.takes(&["DROP", "PARTITION"]) {
+        return Ok(Statement::DropPartition { table, if_exists: false, partition: cursor.partition()? });
+    }
+    if cursor.takes(&["DROP", "IF"]) {
+        cursor.keywords(&["EXISTS", "PARTITION"])?;
+        return Ok(Statement::DropPartition { table, if_exists: true, partition: cursor.partition()? });
+    }
+    for (word, what) in [("DROP", "dropping a column"), ("RENAME", "renaming"), ("MODIFY", "modifying a column")] {
+        if cursor.sees(&[word]) {
+            let what = format!("{what} is not offered: a table's columns are only ever added to");
+            return Err(cursor.fault(cursor.offset(), ErrorKind::Unsupported, what));
+        }
     }
     if cursor.takes(&["SET"]) {
         return Ok(Statement::SetOptions { table, options: cursor.properties()? });
@@ -178,7 +191,7 @@ fn alter_table(cursor: &mut Cursor<'_>) -> Result<Statement, DdlError> {
         let options = cursor.list(|cursor| cursor.string("a key in single quotes"))?;
         return Ok(Statement::ResetOptions { table, options });
     }
-    Err(cursor.expected("ADD PARTITION, DROP PARTITION, SET or RESET"))
+    Err(cursor.expected("ADD, ADD PARTITION, DROP PARTITION, SET or RESET"))
 }
 
 fn show(cursor: &mut Cursor<'_>) -> Result<Option<Statement>, DdlError> {

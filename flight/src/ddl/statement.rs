@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sluice_engine::catalog::descriptor::TableDescriptor;
+use sluice_engine::row::ColumnSpec;
 
 /// A table's name as a statement gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +77,13 @@ pub enum Statement {
         if_not_exists: bool,
         /// Partition columns and their values.
         partition: Pairs,
+    },
+    /// `ALTER TABLE t ADD [COLUMN] c …` or `ADD (c …, …)`
+    AddColumns {
+        /// The table.
+        table: TableName,
+        /// The columns, in order.
+        columns: Vec<ColumnSpec>,
     },
     /// `ALTER TABLE t DROP [IF EXISTS] PARTITION (k = 'v', …)`
     DropPartition {

@@ -33,6 +33,31 @@ pub(super) fn columns(cursor: &mut Cursor<'_>) -> Parsed<TableDescriptor> {
     if cursor.sees_end() { Ok(table) } else { Err(cursor.expected("',' or the end")) }
 }
 
+/// What follows `ALTER TABLE t ADD`: one column, or several between parentheses. They go to the end (table-model §16).
+pub(super) fn added_columns(cursor: &mut Cursor<'_>) -> Parsed<Vec<ColumnSpec>> {
+    let mut added = TableDescriptor::default();
+    if cursor.sees_symbol("(") {
+        cursor.list(|cursor| added_column(cursor, &mut added))?;
+        return Ok(added.columns);
+    }
+    cursor.takes(&["COLUMN"]);
+    added_column(cursor, &mut added)?;
+    Ok(added.columns)
+}
+
+fn added_column(cursor: &mut Cursor<'_>, added: &mut TableDescriptor) -> Parsed<()> {
+    let start = cursor.offset();
+    column(cursor, added)?;
+    let refused = |at: usize, what: &str| Err(cursor.fault(at, ErrorKind::InvalidArgument, what));
+    if !added.primary_key.is_empty() {
+        return refused(start, "a column that is added cannot be the primary key");
+    }
+    if cursor.sees(&["FIRST"]) || cursor.sees(&["AFTER"]) {
+        return refused(cursor.offset(), "a column can be added at the end only");
+    }
+    Ok(())
+}
+
 /// A column, or a constraint of the table. A column may be called `primary` or `constraint`: its type
 /// then tells it from the keyword.
 fn element(cursor: &mut Cursor<'_>, table: &mut TableDescriptor) -> Parsed<()> {

@@ -76,6 +76,42 @@ fn every_clause_of_create_table() {
 }
 
 #[test]
+fn columns_are_added_one_by_one_or_together() {
+    let added = |text: &str| match parse(text).expect(text) {
+        Statement::AddColumns { table, columns } => {
+            assert_eq!(table, name(None, "t"));
+            columns.into_iter().map(|column| (column.name, column.data_type, column.comment)).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let n = ("n".to_owned(), DataType::Int, None);
+    assert_eq!(added("ALTER TABLE t ADD COLUMN n INT"), std::slice::from_ref(&n));
+    assert_eq!(added("alter table t add n int null;"), std::slice::from_ref(&n));
+    let said = ("partition".to_owned(), DataType::String, Some("c".to_owned()));
+    assert_eq!(added("ALTER TABLE t ADD (n INT, `partition` STRING COMMENT 'c')"), [n, said]);
+}
+
+#[test]
+fn other_changes_of_columns_are_refused_where_they_stand() {
+    for (text, kind, at, part) in [
+        ("ALTER TABLE t ADD n INT FIRST", ErrorKind::InvalidArgument, "FIRST", "at the end only"),
+        ("ALTER TABLE t ADD (n INT AFTER k)", ErrorKind::InvalidArgument, "AFTER", "at the end only"),
+        ("ALTER TABLE t ADD n INT PRIMARY KEY", ErrorKind::InvalidArgument, "n INT", "cannot be the primary key"),
+        ("ALTER TABLE t ADD COLUMN n", ErrorKind::InvalidArgument, "", "a type"),
+        ("ALTER TABLE t ADD", ErrorKind::InvalidArgument, "", "a column"),
+        ("ALTER TABLE t DROP COLUMN n", ErrorKind::Unsupported, "DROP", "only ever added to"),
+        ("ALTER TABLE t RENAME n TO m", ErrorKind::Unsupported, "RENAME", "only ever added to"),
+        ("ALTER TABLE t MODIFY n BIGINT", ErrorKind::Unsupported, "MODIFY", "only ever added to"),
+    ] {
+        let error = parse(text).expect_err(text);
+        assert_eq!(error.kind, kind, "{text}: {error}");
+        assert!(error.to_string().contains(part), "{text}: {error}");
+        let column = if at.is_empty() { text.len() } else { text.find(at).expect("in it") } + 1;
+        assert_eq!((error.line, error.column), (1, column), "{text}: {error}");
+    }
+}
+
+#[test]
 fn every_spelling_of_a_type() {
     let decimal = |precision, scale| DataType::Decimal { precision, scale };
     let cases = [
@@ -196,7 +232,7 @@ fn errors_say_where_and_what_was_expected() {
         ("CREATE TABLE t (a INT) COMMENT 'x' COMMENT 'y'", 1, 36, "each once"),
         ("CREATE TABLE t (a INT) AS SELECT 1", 1, 24, "not offered"),
         ("CREATE TABLE t", 1, 15, "expected '(', found the end of the statement"),
-        ("ALTER TABLE t RENAME TO u", 1, 15, "expected ADD PARTITION"),
+        ("ALTER TABLE t EXCHANGE u", 1, 15, "expected ADD, ADD PARTITION"),
         ("ALTER TABLE t ADD PARTITION (a = '1", 1, 34, "not closed"),
         ("DROP TABLE é.t x", 1, 16, "expected ';' or the end"),
         ("USE a; USE b", 1, 8, "expected the end after one statement"),

@@ -1,6 +1,7 @@
 //! The server in one process, spoken to over TCP in bytes: every test owns its port and its directory.
 
 mod apis;
+mod columns;
 mod configs;
 mod fetch;
 mod fixture;

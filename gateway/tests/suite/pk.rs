@@ -18,12 +18,12 @@ fn build(builder: BatchBuilder, pairs: &[Pair<'_>]) -> Vec<u8> {
     pairs.iter().fold(builder, add).build()
 }
 
-fn plain(pairs: &[Pair<'_>]) -> Vec<u8> {
+pub(crate) fn plain(pairs: &[Pair<'_>]) -> Vec<u8> {
     build(BatchBuilder::new(0), pairs)
 }
 
 /// Offset, key and value of every record, and where the batches end.
-fn read(part: &PartitionData) -> (Vec<(i64, String, Option<String>)>, i64) {
+pub(crate) fn read(part: &PartitionData) -> (Vec<(i64, String, Option<String>)>, i64) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
     let (mut rest, mut found, mut end) = (part.records.clone().unwrap_or_default(), Vec::new(), -1);
     while let Some(header) = BatchHeader::read(&rest) {
@@ -43,7 +43,7 @@ fn read(part: &PartitionData) -> (Vec<(i64, String, Option<String>)>, i64) {
 }
 
 /// A fetch as clients do it: they come again while a bucket opens.
-async fn fetch(client: &mut Client, bucket: i32, offset: i64) -> PartitionData {
+pub(crate) async fn fetch(client: &mut Client, bucket: i32, offset: i64) -> PartitionData {
     loop {
         let part = client.fetch("t", bucket, offset).await;
         if part.error_code != ErrorCode::NotLeaderOrFollower.code() {
@@ -54,7 +54,7 @@ async fn fetch(client: &mut Client, bucket: i32, offset: i64) -> PartitionData {
     }
 }
 
-async fn create(client: &mut Client, buckets: i32, more: &[(&str, &str)]) {
+pub(crate) async fn create(client: &mut Client, buckets: i32, more: &[(&str, &str)]) {
     let configs = [&[("table.schema", SCHEMA), ("kafka.key.format", "json")], more].concat();
     assert_eq!(client.try_create("t", buckets, &configs).await, 0);
 }

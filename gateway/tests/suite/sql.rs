@@ -42,7 +42,7 @@ async fn fetch(sql: &mut Sql, info: arrow_flight::FlightInfo) -> Result<Vec<Reco
     Ok(found)
 }
 
-fn lines(batches: &[RecordBatch]) -> Vec<String> {
+pub(crate) fn lines(batches: &[RecordBatch]) -> Vec<String> {
     let mut lines = Vec::new();
     for batch in batches {
         for row in 0..batch.num_rows() {

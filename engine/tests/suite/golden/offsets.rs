@@ -109,7 +109,7 @@ fn offsets_by_time_are_those_of_fluss() {
         let engine = Embedded::open(config, disk, Arc::clone(&clock) as _).expect("opens");
         let ddl = &case["ddl"];
         let info = wait(engine.create_typed(text(&ddl["table"]).to_owned(), descriptor(ddl))).expect("creates");
-        let table = Table { engine: &engine, info, case: text(&case["case"]) };
+        let table = Table::new(&engine, info, text(&case["case"]));
         checked += check(&table, case, true);
         let (rows, times) = (list(&case["changelog"]["0"]), list(&case["record_commit_time"]));
         for commit in 0..3 {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, FetchRequest, FetchResponse};
-use sluice_engine::BucketId;
 use sluice_engine::catalog::TableInfo;
 use sluice_engine::tablet::{Batches, Offsets};
+use sluice_engine::{BucketId, Error, ErrorKind};
 use sluice_protocol::ErrorCode;
 use sluice_protocol::fetch_body::{self, FetchPartition, FetchTopic};
 use tokio::sync::Notify;
@@ -211,10 +211,13 @@ async fn read_batches(
     bucket: BucketId,
     max_bytes: usize,
 ) -> sluice_engine::Result<Batches> {
-    let Some(encoder) = wanted.table.as_deref().and_then(Encoder::of) else {
-        return cx.broker.backend.read(bucket, wanted.offset, max_bytes).await;
-    };
-    let stored = cx.broker.backend.read_bytes(bucket, wanted.offset, max_bytes.min(STORED_MAX)).await?;
+    let backend = &cx.broker.backend;
+    let Some(table) = &wanted.table else { return backend.read(bucket, wanted.offset, max_bytes).await };
+    let stored = backend.read_bytes(bucket, wanted.offset, max_bytes.min(STORED_MAX)).await?;
+    // The schema may have a new version by now, and what was read may be of it.
+    let table = backend.tables().by_id(bucket.table).map_or_else(|| Arc::clone(table), Arc::clone);
+    let encoder =
+        Encoder::of(&table).ok_or_else(|| Error::new(ErrorKind::Internal, "a typed table without a schema"))?;
     encoder.encode(&stored, wanted.offset, max_bytes).map(Batches::Bytes)
 }
 
