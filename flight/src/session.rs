@@ -1,14 +1,17 @@
 //! What a connection remembers: its current database (design §7).
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use sluice_engine::catalog::{DEFAULT_DATABASE, View};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 use tonic::{Extensions, Status};
@@ -18,6 +21,9 @@ const HEADERS: [&str; 2] = ["database", "schema"];
 
 /// Prepared statements whose parameters a connection remembers, for clients that do not take the new handle.
 const BOUND_MAX: usize = 64;
+
+/// How long a connection that was closed waits for its client to close it too.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// One connection's memory.
 #[derive(Debug, Clone)]
@@ -109,11 +115,13 @@ fn check(view: &View, name: &str) -> Result<(), Status> {
 pub(crate) struct Connection {
     stream: TcpStream,
     session: Session,
+    /// From its close on: when to wait no longer.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, session: Session::default() }
+        Self { stream, session: Session::default(), linger: None }
     }
 }
 
@@ -140,8 +148,24 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
+    /// Says that nothing more will come, then waits until the client closes, or [`LINGER`] has passed. A socket that
+    /// goes while bytes of the client are unread, be it a window update, is reset (RFC 1122 §4.2.2.13): the client
+    /// would lose the end of a stream that it has not read yet.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let Self { stream, linger, .. } = &mut *self;
+        if linger.is_none() {
+            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+        }
+        let linger = linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let mut unread = [0; 1024];
+        while linger.as_mut().poll(cx).is_pending() {
+            let mut unread = ReadBuf::new(&mut unread);
+            let read = ready!(Pin::new(&mut *stream).poll_read(cx, &mut unread));
+            if read.is_err() || unread.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(
@@ -154,5 +178,30 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_close_with_bytes_unread_loses_nothing_of_what_was_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connects");
+        let mut connection = Connection::new(listener.accept().await.expect("accepts").0);
+        connection.write_all(&[7; 100_000]).await.expect("sends");
+        client.write_all(b"not read by the server").await.expect("sends");
+        let mut closing = tokio::spawn(async move { connection.shutdown().await });
+        let waited = tokio::time::timeout(Duration::from_millis(100), &mut closing).await;
+        waited.expect_err("the close waits for the client");
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.expect("no reset");
+        assert_eq!(read, vec![7; 100_000]);
+        drop(client);
+        closing.await.expect("no panic").expect("closes");
     }
 }
