@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use bytes::{Buf, Bytes};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use sluice_engine::catalog::TableInfo;
 use sluice_engine::scan::step;
 use sluice_engine::{Backend, BucketId, SnapshotRows};
 use tonic::Status;
@@ -87,7 +88,8 @@ impl Scan {
         };
         let spans = self.buckets.iter().map(span).collect::<Result<VecDeque<_>, Status>>()?;
         let end = spans.back().map_or(0, |span| span.end);
-        let scanner = Scanner { backend, scan: self, spans, stored: Bytes::new() };
+        let info = Arc::clone(&self.relation.info);
+        let scanner = Scanner { backend, scan: self, spans, stored: Bytes::new(), info };
         let batches = stream::try_unfold(scanner, |mut scanner| async move {
             Ok::<_, Status>(scanner.next().await?.map(|batch| (batch, scanner)))
         });
@@ -124,6 +126,8 @@ struct Scanner {
     spans: VecDeque<Span>,
     /// Read of the first span and not yet decoded; begins with a whole batch.
     stored: Bytes,
+    /// The table as it was after that read.
+    info: Arc<TableInfo>,
 }
 
 /// A batch in pieces of at most [`BATCH_ROWS`].
@@ -156,15 +160,16 @@ impl Scanner {
         if self.stored.is_empty() {
             let read = self.backend.read_bytes(bucket, from, CHUNK_BYTES).await;
             self.stored = read.map_err(|error| status_of(&error))?;
+            // The schema may have a new version since the scan began, and what was read may be of it.
+            let now = self.backend.tables().by_id(bucket.table).cloned();
+            let name = &self.scan.relation.info.name;
+            self.info = now.ok_or_else(|| Status::not_found(format!("table '{name}' was dropped")))?;
         }
-        let (relation, columns, stored) =
-            (self.scan.relation.clone(), Arc::clone(&self.scan.columns), self.stored.clone());
-        // The schema may have a new version since the scan began, and what was read may be of it.
-        let now = self.backend.tables().by_id(bucket.table).cloned();
-        let now = now.ok_or_else(|| Status::not_found(format!("table '{}' was dropped", relation.info.name)))?;
+        let (info, relation, columns, stored) =
+            (Arc::clone(&self.info), self.scan.relation.clone(), Arc::clone(&self.scan.columns), self.stored.clone());
         // Decompressing takes longer than a task may hold a thread for.
         let work = move || {
-            let step = step(&now, &stored, from, end).map_err(|error| status_of(&error))?;
+            let step = step(&info, &stored, from, end).map_err(|error| status_of(&error))?;
             let batch = relation.log_batch(&columns, bucket.bucket, &step);
             Ok::<_, Status>((batch.map_err(|error| Status::internal(error.to_string()))?, step.used, step.next))
         };

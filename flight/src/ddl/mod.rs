@@ -161,22 +161,19 @@ fn drop_database(cursor: &mut Cursor<'_>) -> Result<Statement, DdlError> {
 
 fn alter_table(cursor: &mut Cursor<'_>) -> Result<Statement, DdlError> {
     let table = cursor.table_name()?;
-    if cursor.takes(&["ADD", "PARTITION"]) {
-        return Ok(Statement::AddPartition { table, if_not_exists: false, partition: cursor.partition()? });
-    }
-    if cursor.takes(&["ADD", "IF"]) {
-        cursor.keywords(&["NOT", "EXISTS", "PARTITION"])?;
-        return Ok(Statement::AddPartition { table, if_not_exists: true, partition: cursor.partition()? });
-    }
     if cursor.takes(&["ADD"]) {
+        let if_not_exists = cursor.if_not_exists()?;
+        if if_not_exists || cursor.sees(&["PARTITION"]) {
+            cursor.keywords(&["PARTITION"])?;
+            return Ok(Statement::AddPartition { table, if_not_exists, partition: cursor.partition()? });
+        }
         return Ok(Statement::AddColumns { table, columns: table::added_columns(cursor)? });
     }
-    if cursor.takes(&["DROP", "PARTITION"]) {
-        return Ok(Statement::DropPartition { table, if_exists: false, partition: cursor.partition()? });
-    }
-    if cursor.takes(&["DROP", "IF"]) {
-        cursor.keywords(&["EXISTS", "PARTITION"])?;
-        return Ok(Statement::DropPartition { table, if_exists: true, partition: cursor.partition()? });
+    if cursor.sees(&["DROP", "PARTITION"]) || cursor.sees(&["DROP", "IF"]) {
+        cursor.keywords(&["DROP"])?;
+        let if_exists = cursor.if_exists()?;
+        cursor.keywords(&["PARTITION"])?;
+        return Ok(Statement::DropPartition { table, if_exists, partition: cursor.partition()? });
     }
     for (word, what) in [("DROP", "dropping a column"), ("RENAME", "renaming"), ("MODIFY", "modifying a column")] {
         if cursor.sees(&[word]) {

@@ -1,18 +1,14 @@
 //! `ALTER TABLE … ADD` of columns: rows from before and after stand side by side, and every door shows both
 //! (table-model §16).
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use arrow_flight::encode::FlightDataEncoderBuilder;
-use arrow_flight::{FlightDescriptor, Ticket};
+use arrow_flight::Ticket;
 use futures::TryStreamExt;
 use tonic::Code;
 
 use crate::fixture::Server;
-use crate::flight::{flight, sql};
+use crate::flight::{Lookups, flight, sql};
 use crate::pk::{create, fetch, plain, read};
-use crate::sql::{lines, query, refused, update};
+use crate::sql::{each_refused, lines, query, update};
 
 #[tokio::test]
 async fn every_door_shows_rows_from_before_and_after_and_so_after_a_crash() {
@@ -20,15 +16,8 @@ async fn every_door_shows_rows_from_before_and_after_and_so_after_a_crash() {
     let (mut client, mut db, mut arrow) = (server.client().await, sql(&server).await, flight(&server).await);
     create(&mut client, 1, &[]).await;
     update(&mut db, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)").await;
-    let keys =
-        |n: i64| RecordBatch::try_from_iter([("id", Arc::new(Int64Array::from(vec![n])) as ArrayRef)]).expect("keys");
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let sent = FlightDataEncoderBuilder::new()
-        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(r#"{"lookup":{"table":"t"}}"#)))
-        .build(tokio_stream::wrappers::ReceiverStream::new(receiver));
-    sender.send(Ok(keys(1))).await.expect("sends");
-    let mut answers = arrow.do_exchange(sent).await.expect("exchanges");
-    assert_eq!(lines(&[answers.try_next().await.expect("answers").expect("a batch")]), ["1|a|1|true"]);
+    let (mut lookups, first) = Lookups::open(&mut arrow, 1).await;
+    assert_eq!(lines(&[first]), ["1|a|1|true"]);
 
     update(&mut db, "ALTER TABLE t ADD (day DATE, note STRING COMMENT 'from 2026 on')").await;
     update(&mut db, "INSERT INTO t VALUES (3, 'c', 3, DATE '2026-12-06', 'x')").await;
@@ -36,9 +25,8 @@ async fn every_door_shows_rows_from_before_and_after_and_so_after_a_crash() {
     let record = [(Some(r#"{"id":4}"#), Some(r#"{"name":"d","day":"2026-12-07"}"#))];
     assert_eq!(client.produce("t", 0, plain(&record)).await.error_code, 0);
     // The lookups opened before go on as they began.
-    sender.send(Ok(keys(1))).await.expect("sends");
-    assert_eq!(lines(&[answers.try_next().await.expect("answers").expect("a batch")]), ["1|a|1|true"]);
-    drop(answers);
+    assert_eq!(lines(&[lookups.of(1).await.expect("answers")]), ["1|a|1|true"]);
+    drop(lookups);
 
     let rows = ["1|a|1|NULL|y", "2|b|2|NULL|NULL", "3|c|3|2026-12-06|x", "4|d|NULL|2026-12-07|NULL"];
     let changes = [
@@ -98,11 +86,7 @@ async fn changes_that_are_none_are_refused_by_name() {
         ("ALTER TABLE t RENAME v TO w", Code::Unimplemented, "renaming"),
         ("ALTER TABLE t MODIFY v INT", Code::Unimplemented, "modifying a column"),
     ];
-    for (text, expected, part) in cases {
-        let (found, message) = refused(&mut db, text).await;
-        assert_eq!(found, expected, "{text}: {message}");
-        assert!(message.contains(part), "{text}: {message}");
-    }
+    each_refused(&mut db, &cases).await;
     update(&mut db, "INSERT INTO t VALUES (1, 'a')").await;
     assert_eq!(query(&mut db, "SELECT * FROM t").await, ["1|a"]);
     update(&mut db, "INSERT INTO l VALUES (1)").await;

@@ -1,10 +1,12 @@
 //! Arrow Flight and Flight SQL beside Kafka: what was produced is browsed and read back as record batches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type, Schema, TimestampMillisecondType};
 use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{CommandGetDbSchemas, CommandGetTables};
@@ -28,6 +30,35 @@ pub(crate) async fn flight(server: &Server) -> FlightClient {
 
 pub(crate) async fn sql(server: &Server) -> FlightSqlServiceClient<Channel> {
     FlightSqlServiceClient::new(channel(server).await)
+}
+
+/// Lookups by `id` in table `t` over one exchange, one after the other.
+pub(crate) struct Lookups {
+    keys: tokio::sync::mpsc::Sender<Result<RecordBatch, FlightError>>,
+    answers: FlightRecordBatchStream,
+}
+
+impl Lookups {
+    /// Opens the exchange with a first lookup, for it is answered from there on.
+    pub(crate) async fn open(client: &mut FlightClient, first: i64) -> (Self, RecordBatch) {
+        let (keys, receiver) = tokio::sync::mpsc::channel(1);
+        let sent = FlightDataEncoderBuilder::new()
+            .with_flight_descriptor(Some(FlightDescriptor::new_cmd(r#"{"lookup":{"table":"t"}}"#)))
+            .build(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        keys.send(Ok(Self::key(first))).await.expect("sends");
+        let mut answers = client.do_exchange(sent).await.expect("exchanges");
+        let answer = answers.try_next().await.expect("answers").expect("a batch");
+        (Self { keys, answers }, answer)
+    }
+
+    fn key(id: i64) -> RecordBatch {
+        RecordBatch::try_from_iter([("id", Arc::new(Int64Array::from(vec![id])) as ArrayRef)]).expect("keys")
+    }
+
+    pub(crate) async fn of(&mut self, id: i64) -> Result<RecordBatch, FlightError> {
+        self.keys.send(Ok(Self::key(id))).await.expect("sends");
+        Ok(self.answers.try_next().await?.expect("a batch"))
+    }
 }
 
 pub(crate) fn path(table: &str) -> FlightDescriptor {

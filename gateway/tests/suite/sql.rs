@@ -16,7 +16,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::fixture::Server;
-use crate::flight::{code, flight, path, sql};
+use crate::flight::{Lookups, code, flight, path, sql};
 
 type Sql = FlightSqlServiceClient<Channel>;
 
@@ -68,6 +68,15 @@ pub(crate) async fn refused(sql: &mut Sql, text: &str) -> (Code, String) {
     match outcome {
         FlightError::Tonic(status) => (status.code(), status.message().to_owned()),
         other => panic!("{text}: {other}"),
+    }
+}
+
+/// Each statement is refused with a code and a message that holds a part.
+pub(crate) async fn each_refused(sql: &mut Sql, cases: &[(&str, Code, &str)]) {
+    for (text, expected, part) in cases {
+        let (found, message) = refused(sql, text).await;
+        assert_eq!(found, *expected, "{text}: {message}");
+        assert!(message.contains(part), "{text}: {message}");
     }
 }
 
@@ -306,11 +315,7 @@ async fn what_is_wrong_is_said_and_nothing_is_stored() {
         ("COPY t TO 'file'", Code::Unimplemented, ""),
         ("SET x = 1", Code::Unimplemented, ""),
     ];
-    for (text, expected, part) in cases {
-        let (found, message) = refused(&mut sql, text).await;
-        assert_eq!(found, expected, "{text}: {message}");
-        assert!(message.contains(part), "{text}: {message}");
-    }
+    each_refused(&mut sql, &cases).await;
     assert_eq!(query(&mut sql, "SELECT COUNT(*) FROM t").await, ["0"]);
     let error = batches(&mut sql, "SELECT k,\n  nothing FROM t").await.expect_err("refused");
     let FlightError::Tonic(status) = error else { panic!("{error}") };
@@ -463,16 +468,8 @@ async fn lookups_are_answered_from_the_first_moment_and_end_with_their_table() {
     let found: Vec<_> = client.do_get(ticket()).await.expect("answers").try_collect().await.expect("a row");
     assert_eq!(lines(&found), ["NULL|NULL|false"]);
     update(&mut sql, "CREATE TABLE t (id BIGINT, PRIMARY KEY (id) NOT ENFORCED)").await;
-    let keys =
-        |n: i64| RecordBatch::try_from_iter([("id", Arc::new(Int64Array::from(vec![n])) as ArrayRef)]).expect("keys");
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let sent = FlightDataEncoderBuilder::new()
-        .with_flight_descriptor(Some(FlightDescriptor::new_cmd(r#"{"lookup":{"table":"t"}}"#)))
-        .build(tokio_stream::wrappers::ReceiverStream::new(receiver));
-    sender.send(Ok(keys(1))).await.expect("sends");
-    let mut answers = client.do_exchange(sent).await.expect("exchanges");
-    assert_eq!(answers.try_next().await.expect("answers").expect("a batch").num_rows(), 1);
+    let (mut lookups, first) = Lookups::open(&mut client, 1).await;
+    assert_eq!(first.num_rows(), 1);
     update(&mut sql, "DROP TABLE t").await;
-    sender.send(Ok(keys(2))).await.expect("sends");
-    assert_eq!(code(answers.try_next().await.expect_err("the table is gone")), Code::NotFound);
+    assert_eq!(code(lookups.of(2).await.expect_err("the table is gone")), Code::NotFound);
 }
